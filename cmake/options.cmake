@@ -1,0 +1,27 @@
+# Warnings, sanitizers and the linker, for every target of ours.
+include_guard()
+
+add_library(mstar_options INTERFACE)
+target_compile_options(
+  mstar_options
+  INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${MSTAR_WERROR}>:-Werror>
+            -ffp-contract=off) # kernels fuse multiply-adds where they say so, nowhere else
+if(MSTAR_DCHECK)
+  target_compile_definitions(mstar_options INTERFACE MSTAR_DCHECK_ENABLED=1)
+endif()
+if(MSTAR_SANITIZE)
+  target_compile_options(mstar_options INTERFACE -fsanitize=${MSTAR_SANITIZE}
+                                                 -fno-omit-frame-pointer)
+  target_link_options(mstar_options INTERFACE -fsanitize=${MSTAR_SANITIZE})
+  if(MSTAR_SANITIZE MATCHES "undefined")
+    target_compile_options(mstar_options INTERFACE -fno-sanitize-recover=undefined)
+  endif()
+  if(MSTAR_SANITIZE MATCHES "thread")
+    target_compile_definitions(mstar_options INTERFACE MSTAR_TSAN=1)
+  endif()
+endif()
+
+find_program(MOLD_PROGRAM mold)
+if(MOLD_PROGRAM AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_link_options(-fuse-ld=mold)
+endif()
