@@ -16,12 +16,12 @@ namespace mstar::internal {
 
 // For bugs in our own code only. A wrong request, file or configuration throws Error instead.
 // Further arguments are printed: MSTAR_CHECK(n <= size, "n=", n, " size=", size).
-#define MSTAR_CHECK(condition, ...)                                                        \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]] {                                                       \
-      ::mstar::internal::check_failed(__FILE__, __LINE__, #condition,                      \
-                                      ::mstar::str_cat(__VA_ARGS__));                      \
-    }                                                                                      \
+#define MSTAR_CHECK(condition, ...)                                       \
+  do {                                                                    \
+    if (!(condition)) [[unlikely]] {                                      \
+      ::mstar::internal::check_failed(                                    \
+          __FILE__, __LINE__, #condition, ::mstar::str_cat(__VA_ARGS__)); \
+    }                                                                     \
   } while (false)
 
 // The same on hot paths: only where MSTAR_DCHECK is on (dev and sanitizer presets).

@@ -66,8 +66,11 @@ class JsonBuilder {
     std::string text = error.what();
     // "[json.exception.parse_error.101] parse error at …: syntax error …": keep the last part.
     const size_t cut = text.find("syntax error");
-    throw_bad(where_, str_cat("not valid JSON at byte ", position, ": ",
-                              cut == std::string::npos ? text : text.substr(cut)));
+    throw_bad(where_,
+              str_cat("not valid JSON at byte ",
+                      position,
+                      ": ",
+                      cut == std::string::npos ? text : text.substr(cut)));
   }
 
   Json take() { return std::move(root_); }
@@ -177,8 +180,8 @@ std::string Json::dump(int indent) const {
 }
 
 const char* Json::type_name() const {
-  static constexpr const char* kNames[] = {"null",   "boolean", "integer", "integer",
-                                           "number", "string",  "array",   "object"};
+  static constexpr const char* kNames[] = {
+      "null", "boolean", "integer", "integer", "number", "string", "array", "object"};
   return kNames[value_.index()];
 }
 
@@ -422,8 +425,9 @@ void JsonReader::finish() const {
   for (const auto& [key, value] : object_.get_object()) {
     if (std::ranges::find(asked_, key) == asked_.end()) {
       const std::string near = nearest_name(key, asked_);
-      fail(key, near.empty() ? "is not a known key"
-                             : str_cat("is not a known key; did you mean \"", near, "\"?"));
+      fail(key,
+           near.empty() ? "is not a known key"
+                        : str_cat("is not a known key; did you mean \"", near, "\"?"));
     }
   }
 }

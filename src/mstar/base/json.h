@@ -22,16 +22,26 @@ class Json {
   using Object = std::vector<Member>;
 
   Json() = default;  // null
-  Json(std::nullptr_t) {}                                          // NOLINT: values convert
-  Json(bool value) : value_(value) {}                              // NOLINT
-  Json(int value) : value_(static_cast<int64_t>(value)) {}         // NOLINT
-  Json(int64_t value) : value_(value) {}                           // NOLINT
-  Json(uint64_t value);                                            // NOLINT
-  Json(double value) : value_(value) {}                            // NOLINT
-  Json(const char* value) : value_(std::string(value)) {}          // NOLINT
-  Json(std::string value) : value_(std::move(value)) {}            // NOLINT
-  Json(std::string_view value) : value_(std::string(value)) {}     // NOLINT
-  Json(Array value) : value_(std::move(value)) {}                  // NOLINT
+
+  Json(std::nullptr_t) {}  // NOLINT: values convert
+
+  Json(bool value) : value_(value) {}  // NOLINT
+
+  Json(int value) : value_(static_cast<int64_t>(value)) {}  // NOLINT
+
+  Json(int64_t value) : value_(value) {}  // NOLINT
+
+  Json(uint64_t value);  // NOLINT
+
+  Json(double value) : value_(value) {}  // NOLINT
+
+  Json(const char* value) : value_(std::string(value)) {}  // NOLINT
+
+  Json(std::string value) : value_(std::move(value)) {}  // NOLINT
+
+  Json(std::string_view value) : value_(std::string(value)) {}  // NOLINT
+
+  Json(Array value) : value_(std::move(value)) {}  // NOLINT
 
   static Json array() { return Json(Array()); }
 
@@ -67,9 +77,9 @@ class Json {
   const char* type_name() const;
 
   bool get_bool() const;
-  int64_t get_int() const;     // a double without fraction counts
-  uint64_t get_uint() const;   // the same, not negative
-  double get_double() const;   // any number
+  int64_t get_int() const;    // a double without fraction counts
+  uint64_t get_uint() const;  // the same, not negative
+  double get_double() const;  // any number
   const std::string& get_string() const;
   const Array& get_array() const;
   Array& get_array();
@@ -134,10 +144,10 @@ class JsonReader {
   double get_double(std::string_view key, double fallback);
   std::string get_string(std::string_view key);
   std::string get_string(std::string_view key, std::string_view fallback);
-  const Json& get(std::string_view key);        // must be there and not null
-  const Json* find(std::string_view key);       // null pointer when absent or null
+  const Json& get(std::string_view key);   // must be there and not null
+  const Json* find(std::string_view key);  // null pointer when absent or null
 
-  void ignore(std::string_view key);            // known, carries nothing for us
+  void ignore(std::string_view key);  // known, carries nothing for us
 
   // Throws when the object has keys that were never asked for.
   void finish() const;

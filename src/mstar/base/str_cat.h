@@ -26,9 +26,9 @@ inline void append_piece(std::string& out, bool piece) {
 }
 
 template <typename T>
-  requires((std::is_integral_v<T> || std::is_floating_point_v<T>) &&
-           !std::is_same_v<T, bool> && !std::is_same_v<T, char>)
-void append_piece(std::string& out, T piece) {
+
+requires((std::is_integral_v<T> || std::is_floating_point_v<T>)&&!std::is_same_v<T, bool> &&
+         !std::is_same_v<T, char>) void append_piece(std::string& out, T piece) {
   char buffer[48];
   const auto result = std::to_chars(buffer, buffer + sizeof(buffer), piece);
   out.append(buffer, result.ptr);
