@@ -1,0 +1,30 @@
+include_guard()
+
+# Compiles each of SRCS once per instruction set, in the namespace MSTAR_ISA_NAMESPACE
+# (portable, avx2, avx512, avx512_bf16), and adds the objects to the library `target`.
+# Such a file includes no header with inline functions that others use too (most of std::):
+# the linker keeps one copy of those, and it could be the one with AVX-512 instructions.
+# tools/check_isa_objects.sh fails when an object defines such a symbol.
+function(mstar_isa_sources target)
+  set(sets portable)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    list(APPEND sets avx2 avx512 avx512_bf16)
+  endif()
+  set(flags_portable "")
+  set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
+  set(flags_avx512 ${flags_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl
+                   -mprefer-vector-width=512)
+  set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16 -mavx512vnni)
+  foreach(set IN LISTS sets)
+    set(objects ${target}_${set})
+    add_library(${objects} OBJECT ${ARGN})
+    target_include_directories(${objects} PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    target_compile_definitions(${objects} PRIVATE MSTAR_ISA_NAMESPACE=${set}
+                                                  MSTAR_ISA_IS_${set}=1)
+    # Kernels are optimized in every build type: unoptimized ones would make the tests slow.
+    target_compile_options(${objects} PRIVATE -O3 -fno-math-errno -fno-trapping-math
+                                              ${flags_${set}})
+    target_link_libraries(${objects} PRIVATE mstar_options)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${objects}>)
+  endforeach()
+endfunction()
