@@ -4,7 +4,9 @@ include_guard()
 add_library(mstar_options INTERFACE)
 target_compile_options(
   mstar_options
-  INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor $<$<BOOL:${MSTAR_WERROR}>:-Werror>
+  INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
+            -Wno-missing-field-initializers # designated initializers leave fields out on purpose
+            $<$<BOOL:${MSTAR_WERROR}>:-Werror>
             -ffp-contract=off) # kernels fuse multiply-adds where they say so, nowhere else
 if(MSTAR_DCHECK)
   target_compile_definitions(mstar_options INTERFACE MSTAR_DCHECK_ENABLED=1)
