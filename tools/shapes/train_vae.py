@@ -1,0 +1,185 @@
+"""Trains the autoencoder; run again to go on where it stopped.
+
+    python train_vae.py RUN --minutes 60 [--init FOLDER_OR_PT] [--decoder-only] [--threads 2]
+
+RUN/vae.pt holds model, average, optimisers, step and the minutes spent; RUN/vae.jsonl the curve. The learning rate
+follows the minutes spent (cosine), so the budget may be spent in pieces. Every draw follows (seed, step).
+"""
+
+import argparse
+import collections
+import json
+import math
+import pathlib
+import resource
+import time
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import data
+import judge
+import vae
+from muon import Muon
+
+SIZE = 64
+SPARSE = ("encoder.conv_in", "decoder.conv_out", "quant_conv")  # first and last layers stay with AdamW
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("run", type=pathlib.Path)
+    p.add_argument("--minutes", type=float, required=True)
+    p.add_argument("--init", help="published folder or .pt to start from")
+    p.add_argument("--decoder-only", action="store_true", help="keep the latents valid: train the decoder alone")
+    p.add_argument("--threads", type=int, default=2)
+    p.add_argument("--muon", type=float, default=0.02)
+    p.add_argument("--adam", type=float, default=2e-3)
+    p.add_argument("--mix", default="0.35,0.1,0.55", help="shares of pictures, 5-frame clips, 9-frame clips")
+    p.add_argument("--pictures-first", type=float, default=0.0, help="share of the time with pictures only (0.5 from nothing)")
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--tag", default="vae")
+    return p.parse_args()
+
+
+class Trainer:
+    def __init__(self, a):
+        self.a, self.file = a, a.run / f"{a.tag}.pt"
+        a.run.mkdir(parents=True, exist_ok=True)
+        torch.manual_seed(a.seed)
+        self.model = vae.build(a.init)
+        if a.decoder_only:
+            self.model.encoder.requires_grad_(False)
+            self.model.quant_conv.requires_grad_(False)
+        for p in self.model.parameters():
+            if p.ndim >= 4:
+                form = torch.channels_last_3d if p.ndim == 5 else torch.channels_last
+                p.data = p.data.contiguous(memory_format=form)
+        named = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
+        big = [p for n, p in named if p.ndim >= 4 and p.numel() > 300 and "gamma" not in n and not any(k in n for k in SPARSE)]
+        ids = {id(p) for p in big}
+        self.muon = Muon(big, a.muon)
+        self.adam = torch.optim.AdamW([p for _, p in named if id(p) not in ids], lr=a.adam, betas=(0.9, 0.99), weight_decay=0.0)
+        self.ema = {k: v.clone() for k, v in self.model.state_dict().items()}
+        self.step, self.minutes = 0, 0.0
+        if self.file.exists():
+            self.resume()
+
+    def resume(self):
+        s = torch.load(self.file, map_location="cpu", weights_only=True)
+        self.model.load_state_dict(s["model"])
+        for k in self.ema:
+            self.ema[k].copy_(s["ema"][k])
+        self.muon.load_state_dict(s["muon"])
+        self.adam.load_state_dict(s["adam"])
+        self.step, self.minutes = s["step"], s["minutes"]
+
+    def save(self):
+        state = dict(model=self.model.state_dict(), ema=self.ema, muon=self.muon.state_dict(), adam=self.adam.state_dict(), step=self.step, minutes=self.minutes)
+        torch.save(state, self.file.with_suffix(".new"))
+        self.file.with_suffix(".new").replace(self.file)
+
+    def rates(self, spent):
+        warm = min(1.0, (self.step + 1) / 100)
+        f = warm * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, spent))))
+        self.muon.lr = self.a.muon * f
+        for group in self.adam.param_groups:
+            group["lr"] = self.a.adam * f
+
+    def draw(self, spent):
+        seed = self.a.seed * 10_000_000 + self.step
+        u = np.random.default_rng(seed).random()
+        image, five, _ = map(float, self.a.mix.split(","))
+        if u < image or spent < self.a.pictures_first:
+            kind, count, frames = "image", 16, 1
+        elif u < image + five:
+            kind, count, frames = "clip", 6, 5
+        else:
+            kind, count, frames = ("clip", "push")[self.step % 2], 4, 9
+        return data.batch(kind, count, seed, SIZE, frames, free=0.3, wide=True)[0]
+
+    def loss(self, x):
+        if self.a.decoder_only:
+            with torch.no_grad():
+                mean, logvar = vae.encode(self.model, x)
+        else:
+            mean, logvar = vae.encode(self.model, x)
+        logvar = logvar.clamp(-12, 4)
+        y = vae.decode(self.model, mean + torch.randn_like(mean) * (0.5 * logvar).exp())
+        with torch.no_grad():  # edges carry the shape: weigh them up
+            edge = (x - F.avg_pool3d(x, (1, 5, 5), 1, (0, 2, 2), count_include_pad=False)).abs().amax(1, keepdim=True)
+            w = 1 + 3 * edge
+            w = w / w.mean()
+        diff = y - x
+        # The differences of neighbours ask for crisp outlines, not only for the right average over them.
+        slope = diff.diff(dim=3).abs().mean() + diff.diff(dim=4).abs().mean()
+        kl = 0.5 * (mean.pow(2) + logvar.exp() - 1 - logvar).mean()
+        return (w * diff.abs()).mean() + (w * diff.pow(2)).mean() + 0.5 * slope + 1e-3 * kl, kl
+
+    def train_step(self, spent):
+        torch.manual_seed(self.a.seed * 10_000_000 + self.step)
+        self.rates(spent)
+        x = self.draw(spent)
+        loss, kl = self.loss(x)
+        self.model.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.adam.step()
+        self.muon.step()
+        self.step += 1
+        decay = min(0.995, (self.step + 10) / (self.step + 30))
+        with torch.no_grad():
+            now = self.model.state_dict()
+            keep = list(self.ema.values())
+            torch._foreach_lerp_(keep, [now[k] for k in self.ema], 1 - decay)
+        return x.shape[2], loss.item(), kl.item()
+
+    @torch.no_grad()
+    def evaluate(self, count=48):
+        """PSNR and shape accuracy of the average on fixed held-out draws."""
+        live = {k: v.clone() for k, v in self.model.state_dict().items()}
+        self.model.load_state_dict(self.ema)
+        out = {}
+        for kind, n in (("image", count), ("clip", count // 3)):
+            x, _, attributes = data.batch(kind, n, 99, SIZE, novel=True, wide=True)
+            mean = vae.encode(self.model, x)[0]
+            y = torch.cat([vae.decode(self.model, m).clamp(-1, 1) for m in mean.split(16)])
+            ratio = 10 * torch.log10(4 / (y - x).pow(2).flatten(1).mean(1))
+            bytes_ = ((y / 2 + 0.5) * 255).round().to(torch.uint8).permute(0, 2, 3, 4, 1).numpy()
+            right = [judge.judge_frame(c[len(c) // 2])["shape"] == a["shape"] for c, a in zip(bytes_, attributes)]
+            out[kind] = dict(psnr=round(ratio.mean().item(), 2), worst=round(ratio.min().item(), 2), shape=round(sum(right) / n, 3))
+            data.sheet(torch.stack([x[:8], y[:8]], 1).flatten(0, 1), self.a.run / f"{self.a.tag}_{kind}.png", columns=8)
+        self.model.load_state_dict(live)
+        return out
+
+
+def main():
+    a = arguments()
+    torch.set_num_threads(a.threads)
+    vae.use_fast_layers()
+    t = Trainer(a)
+    log = (a.run / f"{a.tag}.jsonl").open("a")
+    losses, times, last, saved = collections.defaultdict(list), collections.defaultdict(list), t.minutes - 1, t.minutes
+    while t.minutes < a.minutes:
+        start, cpu = time.time(), time.process_time()
+        frames, loss, kl = t.train_step(t.minutes / a.minutes)
+        t.minutes += (time.time() - start) / 60
+        losses[frames].append(loss)
+        times[frames].append((time.time() - start, time.process_time() - cpu))
+        if t.minutes - last >= 3 or t.minutes >= a.minutes:
+            last = t.minutes
+            recent = lambda v: round(sum(v[-50:]) / len(v[-50:]), 4)
+            row = dict(minutes=round(t.minutes, 2), step=t.step, rate=round(t.muon.lr, 5), kl=round(kl, 3), loss={f: recent(v) for f, v in losses.items()})
+            row.update(wall={f: recent([w for w, _ in v]) for f, v in times.items()}, cpu={f: recent([c for _, c in v]) for f, v in times.items()})
+            row.update(t.evaluate(), memory_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+            print(json.dumps(row), flush=True)
+            log.write(json.dumps(row) + "\n")
+            log.flush()
+        if t.minutes - saved >= 3 or t.minutes >= a.minutes:
+            saved = t.minutes
+            t.save()
+
+
+if __name__ == "__main__":
+    main()
