@@ -9,6 +9,7 @@ namespace mstar::ops {
 // Ids outside the table give zero rows (a vocabulary shard masks foreign ids this way).
 void embedding(Stream& stream, const Tensor& table, const Tensor& ids, float scale, Tensor& out);
 
+// The row moves: a gathered row outside x is zero, a scattered row outside out is dropped.
 // out[i] = x[rows[i]] for any plain type;  x [n, dim], rows [m] i32, out [m, dim]
 void gather_rows(Stream& stream, const Tensor& x, const Tensor& rows, Tensor& out);
 
