@@ -46,10 +46,10 @@ class PackedWeight {
 
 // What happens to the product before it is stored, in this order; undefined tensors are absent.
 struct Epilogue {
-  Tensor bias;  // [n] f32 or bf16
+  Tensor bias = {};  // [n] f32 or bf16
   Activation activation = Activation::kNone;
-  Tensor residual;     // [m, n] f32 or bf16, added; may be `out`
-  float alpha = 1.0F;  // multiplies the product before the bias
+  Tensor residual = {};  // [m, n] f32 or bf16, added; may be `out`
+  float alpha = 1.0F;    // multiplies the product before the bias
 };
 
 namespace ops {

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstdint>
+
+#include "mstar/kernels/cpu/isa.h"
+#include "mstar/kernels/ops/activation.h"
+#include "mstar/tensor/dtype.h"
+
+// Matmul on packed panels: what is compiled once per instruction set. Plain data only; the
+// functions never throw, allocate or log.
+namespace mstar {
+
+struct WeightPanels {
+  const uint8_t* data = nullptr;
+  const float* row_scales = nullptr;  // [n, padded to whole panels], or null
+  int64_t n = 0;
+  int64_t k_padded = 0;
+  int64_t panel_bytes = 0;
+  DType dtype = DType::kF32;
+};
+
+// Activations rearranged for the kernels: rows are cut into tiles of nearly equal height (tile t
+// of T holds rows [t * m / T, (t + 1) * m / T)), each stored k-major: [k_padded][height] f32, or
+// bf16 pairs [k_padded / 2][height][2] where the kernels dot bf16 directly.
+struct PackRowsParams {
+  const void* x = nullptr;
+  int64_t x_stride = 0;  // elements
+  bool x_is_bf16 = false;
+  bool keep_bf16 = false;  // pack as bf16 pairs
+  int64_t m = 0;
+  int64_t k = 0;
+  int64_t k_padded = 0;
+  void* out = nullptr;
+};
+
+// One out[m, n] = epilogue(x @ weight^T), or a part of it.
+struct MatmulProblem {
+  WeightPanels weight;
+  const void* x = nullptr;  // packed
+  bool x_is_bf16 = false;   // packed as bf16 pairs
+  int64_t m = 0;
+
+  void* out = nullptr;
+  int64_t out_stride = 0;
+  bool out_is_bf16 = false;
+
+  float alpha = 1.0F;
+  const void* bias = nullptr;
+  bool bias_is_bf16 = false;
+  Activation activation = Activation::kNone;
+  const void* residual = nullptr;
+  int64_t residual_stride = 0;
+  bool residual_is_bf16 = false;
+};
+
+// [tile_begin, tile_end) x [panel_begin, panel_end) of a problem.
+struct MatmulRange {
+  int64_t tile_begin = 0;
+  int64_t tile_end = 0;
+  int64_t panel_begin = 0;
+  int64_t panel_end = 0;
+};
+
+struct MatmulKernels {
+  int tile_rows;           // most rows of a tile
+  int panel_width;         // features of a panel
+  bool dots_bf16;          // bf16 x bf16 goes through the machine's dot product
+  int64_t scratch_floats;  // rows x features that one task's range may span
+  void (*pack_rows)(const PackRowsParams& params, int64_t tile_begin, int64_t tile_end);
+  void (*run)(const MatmulProblem& problem, const MatmulRange& range);
+  // One panel as f32 [k_padded][panel_width], without the row scales.
+  void (*decode)(const WeightPanels& weight, int64_t panel, float* out);
+};
+
+inline int64_t num_row_tiles(int64_t m, int tile_rows) {
+  return (m + tile_rows - 1) / tile_rows;
+}
+
+}  // namespace mstar
+
+MSTAR_DECLARE_PER_ISA(extern const MatmulKernels matmul_kernel_table;)
