@@ -1,67 +1,26 @@
 """Says what a picture or clip shows: background, colour, shape, place, motion. numpy only, no model.
 
 A picture is uint8 [height, width, 3]; a clip is a sequence of them. The shape is the unit template that correlates best
-with the soft mask over a small search of scales and shifts. Templates are blurred as lightly as the mask is, so a soft
-outline costs nothing by itself, but a rounded star is a circle and is called one.
+with the soft mask, over a small search of scales. Both are blurred a little, so that a soft outline costs nothing by
+itself; a rounded star is a circle and is called one.
 """
 
 import math
 
 import numpy as np
 
+import world
 from captions import COLOURS, GROUNDS, SHAPES
 
 STILL_LIMIT = 0.08  # widths: a shorter path of the centroid is no motion
 GROW_LIMIT = 1.4  # ratio of the last area to the first
-_SCALES = (0.9, 0.95, 1.0, 1.05, 1.1)
-_SQUARE_HALF = 0.88
+SCALES = (0.9, 0.95, 1.0, 1.05, 1.1)
 
 
-def _ring(radii, count, drop=0.0):
-    angle = [2 * math.pi * k / count for k in range(count)]
-    return [(radii[k % len(radii)] * math.sin(a), drop - radii[k % len(radii)] * math.cos(a)) for k, a in enumerate(angle)]
-
-
-_POLYGONS = {
-    "square": [(-_SQUARE_HALF, -_SQUARE_HALF), (_SQUARE_HALF, -_SQUARE_HALF), (_SQUARE_HALF, _SQUARE_HALF), (-_SQUARE_HALF, _SQUARE_HALF)],
-    "triangle": _ring([1.2], 3),  # centred on its centroid, as the mask is
-    "star": _ring([1.2, 0.56], 10),
-}
-
-
-def _polygon_area(points):
-    return abs(sum(ax * by - bx * ay for (ax, ay), (bx, by) in zip(points, points[1:] + points[:1]))) / 2
-
-
-_AREAS = {"circle": math.pi, **{k: _polygon_area(p) for k, p in _POLYGONS.items()}}
-
-
-def _inside(points, x, y):
-    inside = np.zeros(x.shape, bool)
-    for (ax, ay), (bx, by) in zip(points, points[1:] + points[:1]):
-        if ay != by:
-            inside ^= ((ay > y) != (by > y)) & (x < (bx - ax) * (y - ay) / (by - ay) + ax)
-    return inside
-
-
-def _template(shape, cx, cy, radius, height, width):
-    """Coverage of each pixel, 4 x 4 samples a pixel; cx, cy and radius in pixels."""
-    over = 4
-    xs = ((np.arange(width * over) + 0.5) / over - cx) / radius
-    ys = ((np.arange(height * over) + 0.5) / over - cy) / radius
-    x, y = np.meshgrid(xs, ys)
-    hit = x * x + y * y < 1 if shape == "circle" else _inside(_POLYGONS[shape], x, y)
-    return hit.reshape(height, over, width, over).mean((1, 3))
-
-
-def _blur(mask):
-    """[1 2 1] in both directions."""
-    for axis in (0, 1):
-        padded = np.pad(mask, [(1, 1) if a == axis else (0, 0) for a in (0, 1)], mode="edge")
-        n = mask.shape[axis]
-        take = lambda s: np.take(padded, range(s, s + n), axis)
-        mask = (take(0) + 2 * take(1) + take(2)) / 4
-    return mask
+def _soft_template(shape, cx, cy, radius, height, width):
+    """Coverage of the shape whose centroid is at cx, cy."""
+    drop = world.TRIANGLE_DROP * radius if shape == "triangle" else 0.0
+    return world.soften(world.soften(world.coverage(shape, cx, cy - drop, radius, height, width)))
 
 
 def _correlation(a, b):
@@ -94,10 +53,10 @@ def judge_frame(picture):
     total = weight.sum()
     cx, cy = float((weight.sum(0) * xs).sum() / total), float((weight.sum(1) * ys).sum() / total)
     seen.update(area=float(total) / (height * width), x=cx / width, y=cy / height)
-    soft, fits = _blur(mask), {}
+    soft, fits = world.soften(mask), {}
     for shape in SHAPES:
-        radius = math.sqrt(total / _AREAS[shape])
-        fits[shape] = max(_correlation(soft, _blur(_template(shape, cx, cy, radius * s, height, width))) for s in _SCALES)
+        radius = math.sqrt(total / world.unit_area(shape))
+        fits[shape] = max(_correlation(soft, _soft_template(shape, cx, cy, radius * s, height, width)) for s in SCALES)
     order = sorted(fits, key=fits.get, reverse=True)
     seen.update(shape=order[0], fit=fits[order[0]], clear=fits[order[0]] - fits[order[1]])
     return seen
@@ -123,6 +82,11 @@ def place_of(seen, place):
 
 
 def psnr(a, b):
-    """Of two uint8 arrays."""
+    """Of two arrays in 0..255."""
     error = float(((np.asarray(a, np.float64) - np.asarray(b, np.float64)) ** 2).mean())
     return 99.0 if error == 0 else 10 * math.log10(255**2 / error)
+
+
+def luma(picture):
+    """Brightness of a uint8 picture, 0..255."""
+    return np.asarray(picture, np.float64) @ np.array([0.299, 0.587, 0.114])

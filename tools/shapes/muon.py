@@ -11,7 +11,7 @@ import torch
 
 
 @torch.no_grad()
-def orthogonalize(g, steps=5):
+def orthogonalize(g, steps=4):
     """g [n, r, c] with r <= c -> about U V^T of each, by the quintic Newton-Schulz iteration."""
     a, b, c = 3.4445, -4.7750, 2.0315
     x = g / (g.norm(dim=(1, 2), keepdim=True) + 1e-7)

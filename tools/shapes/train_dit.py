@@ -32,9 +32,9 @@ LONGEST = 32
 VARIANTS = 2  # drawings of one caption in a group of the pool
 # kind -> share of the steps, groups in the pool, captions a step, noise draws a drawing, groups renewed a step
 PLAN = {
-    "image": dict(share=0.35, pool=1536, captions=32, draws=4, renew=4),
-    "clip": dict(share=0.47, pool=640, captions=16, draws=3, renew=1),
-    "push": dict(share=0.18, pool=320, captions=12, draws=2, renew=1),
+    "image": dict(share=0.40, pool=1536, captions=32, draws=4, renew=4),
+    "clip": dict(share=0.45, pool=640, captions=16, draws=3, renew=1),
+    "push": dict(share=0.15, pool=320, captions=12, draws=2, renew=1),
 }
 
 
@@ -48,7 +48,7 @@ def arguments():
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--muon", type=float, default=0.01)
     p.add_argument("--adam", type=float, default=2e-3)
-    p.add_argument("--text-every", type=int, default=2, help="train the text tower every n steps")
+    p.add_argument("--text-every", type=int, default=3, help="train the text tower every n steps")
     p.add_argument("--refill", action="store_true", help="the encoder changed: draw the pool and its statistics anew")
     p.add_argument("--judge-every", type=float, default=8, help="minutes")
     p.add_argument("--seed", type=int, default=3)
