@@ -1,0 +1,245 @@
+#include "bench/ceilings.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <vector>
+
+#include "mstar/kernels/cpu/isa.h"
+#include "mstar/tensor/tensor.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace mstar::bench {
+
+namespace {
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Where results go so that no loop is optimized away.
+std::atomic<float> sink{0.0F};
+
+constexpr int64_t kSteps = 100'000;
+
+#if defined(__x86_64__)
+// Each probe keeps twelve (or more) independent sums in flight and returns its operations.
+#define MSTAR_PROBE(features) __attribute__((target(features), noinline))
+
+MSTAR_PROBE("avx2,fma") double probe_f32_avx2() {
+  __m256 sums[12];
+  for (auto& sum : sums) {
+    sum = _mm256_setzero_ps();
+  }
+  const __m256 a = _mm256_set1_ps(0.5F);
+  for (int64_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm256_fmadd_ps(sum, a, a);
+    }
+    asm volatile("" ::: "memory");
+  }
+  for (int index = 1; index < 12; ++index) {
+    sums[0] = _mm256_add_ps(sums[0], sums[index]);
+  }
+  sink = _mm256_cvtss_f32(sums[0]);
+  return static_cast<double>(kSteps) * 12 * 16;
+}
+
+MSTAR_PROBE("avx512f") double probe_f32_avx512() {
+  __m512 sums[24];
+  for (auto& sum : sums) {
+    sum = _mm512_setzero_ps();
+  }
+  const __m512 a = _mm512_set1_ps(0.5F);
+  for (int64_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 24
+    for (auto& sum : sums) {
+      sum = _mm512_fmadd_ps(sum, a, a);
+    }
+    asm volatile("" ::: "memory");
+  }
+  for (int index = 1; index < 24; ++index) {
+    sums[0] = _mm512_add_ps(sums[0], sums[index]);
+  }
+  sink = _mm512_cvtss_f32(sums[0]);
+  return static_cast<double>(kSteps) * 24 * 32;
+}
+
+MSTAR_PROBE("avx512f,avx512bf16") double probe_bf16_avx512() {
+  __m512 sums[24];
+  for (auto& sum : sums) {
+    sum = _mm512_setzero_ps();
+  }
+  const auto a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(0x3f003f00));
+  for (int64_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 24
+    for (auto& sum : sums) {
+      sum = _mm512_dpbf16_ps(sum, a, a);
+    }
+    asm volatile("" ::: "memory");
+  }
+  for (int index = 1; index < 24; ++index) {
+    sums[0] = _mm512_add_ps(sums[0], sums[index]);
+  }
+  sink = _mm512_cvtss_f32(sums[0]);
+  return static_cast<double>(kSteps) * 24 * 64;
+}
+
+MSTAR_PROBE("avx512f,avx512vnni") double probe_int8_avx512() {
+  __m512i sums[24];
+  for (auto& sum : sums) {
+    sum = _mm512_setzero_si512();
+  }
+  const __m512i a = _mm512_set1_epi32(0x01010101);
+  for (int64_t step = 0; step < kSteps; ++step) {
+#pragma GCC unroll 24
+    for (auto& sum : sums) {
+      sum = _mm512_dpbusd_epi32(sum, a, a);
+    }
+    asm volatile("" ::: "memory");
+  }
+  for (int index = 1; index < 24; ++index) {
+    sums[0] = _mm512_add_epi32(sums[0], sums[index]);
+  }
+  sink = static_cast<float>(_mm512_cvtsi512_si32(sums[0]));
+  return static_cast<double>(kSteps) * 24 * 128;
+}
+
+// Widening 16-bit multiply-adds, exact for int8: what a set without VNNI has.
+MSTAR_PROBE("avx2") double probe_int8_avx2() {
+  __m256i sums[12];
+  for (auto& sum : sums) {
+    sum = _mm256_setzero_si256();
+  }
+  __m256i a = _mm256_set1_epi16(1);
+  for (int64_t step = 0; step < kSteps; ++step) {
+    asm volatile("" : "+x"(a));
+#pragma GCC unroll 12
+    for (auto& sum : sums) {
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(a, a));
+      asm volatile("" : "+x"(a));
+    }
+  }
+  for (int index = 1; index < 12; ++index) {
+    sums[0] = _mm256_add_epi32(sums[0], sums[index]);
+  }
+  sink = static_cast<float>(_mm256_cvtsi256_si32(sums[0]));
+  return static_cast<double>(kSteps) * 12 * 32;
+}
+
+#endif  // x86
+
+double probe_f32_portable() {
+  float sums[32] = {};
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (float& sum : sums) {
+      sum = sum * 0.5F + 0.5F;
+    }
+    asm volatile("" ::: "memory");
+  }
+  for (int index = 1; index < 32; ++index) {
+    sums[0] += sums[index];
+  }
+  sink = sums[0];
+  return static_cast<double>(kSteps) * 32 * 2;
+}
+
+// Median operations per second of a probe running on all threads at once.
+double rate(ThreadPool& pool, double (*probe)()) {
+  std::vector<double> rates;
+  for (int round = 0; round < 9; ++round) {
+    std::atomic<double> total{0.0};
+    const double begin = now();
+    pool.parallel_for(pool.num_threads(), [&](int) {
+      const double done = probe();
+      double before = total.load();
+      while (!total.compare_exchange_weak(before, before + done)) {
+      }
+    });
+    rates.push_back(total.load() / (now() - begin));
+  }
+  std::ranges::nth_element(rates, rates.begin() + 4);
+  return rates[4];
+}
+
+#if defined(__x86_64__)
+MSTAR_PROBE("avx2") void read_avx2(const std::byte* data, int64_t size_bytes) {
+  __m256i sums[4] = {};
+  const auto* p = reinterpret_cast<const __m256i*>(data);
+  for (int64_t index = 0; index < size_bytes / 32; index += 4) {
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      sums[lane] = _mm256_xor_si256(sums[lane], _mm256_load_si256(p + index + lane));
+    }
+  }
+  sums[0] =
+      _mm256_xor_si256(_mm256_xor_si256(sums[0], sums[1]), _mm256_xor_si256(sums[2], sums[3]));
+  sink = static_cast<float>(_mm256_cvtsi256_si32(sums[0]));
+}
+
+#endif
+
+void read_portable(const std::byte* data, int64_t size_bytes) {
+  uint64_t sum = 0;
+  for (int64_t index = 0; index < size_bytes; index += 8) {
+    uint64_t word = 0;
+    std::memcpy(&word, data + index, 8);
+    sum ^= word;
+  }
+  sink = static_cast<float>(sum);
+}
+
+}  // namespace
+
+double measure_bandwidth(ThreadPool& pool) {
+  constexpr int64_t kBytes = int64_t{256} << 20;
+  constexpr int64_t kPiece = 1 << 20;
+  static const Tensor buffer = [] {
+    Tensor bytes = Tensor::empty({kBytes}, DType::kU8);
+    std::memset(bytes.bytes(), 1, kBytes);
+    return bytes;
+  }();
+  auto* read = &read_portable;
+#if defined(__x86_64__)
+  if (active_isa() != Isa::kPortable) {
+    read = &read_avx2;
+  }
+#endif
+  std::vector<double> rates;
+  for (int round = 0; round < 5; ++round) {
+    const double begin = now();
+    pool.parallel_for(static_cast<int>(kBytes / kPiece),
+                      [&](int piece) { read(buffer.bytes() + piece * kPiece, kPiece); });
+    rates.push_back(static_cast<double>(kBytes) / (now() - begin));
+  }
+  std::ranges::nth_element(rates, rates.begin() + 2);
+  return rates[2];
+}
+
+Ceilings measure_ceilings(ThreadPool& pool) {
+  Ceilings ceilings;
+  ceilings.bandwidth = measure_bandwidth(pool);
+  ceilings.f32_flops = rate(pool, probe_f32_portable);
+  ceilings.bf16_flops = ceilings.f32_flops;
+  ceilings.int8_ops = ceilings.f32_flops;
+#if defined(__x86_64__)
+  if (active_isa() == Isa::kPortable) {
+    return ceilings;
+  }
+  const bool wide = active_isa() != Isa::kAvx2;
+  ceilings.f32_flops = rate(pool, wide ? probe_f32_avx512 : probe_f32_avx2);
+  ceilings.bf16_flops = ceilings.f32_flops;
+  ceilings.int8_ops = rate(pool, probe_int8_avx2);
+  if (active_isa() == Isa::kAvx512Bf16) {
+    ceilings.bf16_flops = rate(pool, probe_bf16_avx512);
+    ceilings.int8_ops = rate(pool, probe_int8_avx512);
+  }
+#endif
+  return ceilings;
+}
+
+}  // namespace mstar::bench

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "mstar/base/thread_pool.h"
+
+namespace mstar::bench {
+
+// What this machine can do at most, on the threads of a pool, with the active instruction set.
+struct Ceilings {
+  double bandwidth = 0.0;   // bytes/s read from memory, huge pages
+  double f32_flops = 0.0;   // multiply-adds counted as two
+  double bf16_flops = 0.0;  // equal to f32 where there is no bf16 dot product
+  double int8_ops = 0.0;
+};
+
+Ceilings measure_ceilings(ThreadPool& pool);
+
+// The bandwidth alone: it drifts on shared machines, so it is measured around every kernel.
+double measure_bandwidth(ThreadPool& pool);
+
+}  // namespace mstar::bench

@@ -1,0 +1,16 @@
+#pragma once
+
+#include "bench/bench.h"
+
+// The kernel families that `mstar_bench kernels` times, in the order it prints them.
+namespace mstar::bench {
+
+void add_matmul_cases(Cases& cases);
+
+inline Cases all_kernel_cases() {
+  Cases cases;
+  add_matmul_cases(cases);
+  return cases;
+}
+
+}  // namespace mstar::bench

@@ -1,0 +1,249 @@
+// mstar_bench kernels: each kernel over model-shaped sizes as a share of what this machine can
+// do, measured in the same run, with oneDNN's plain call and an earlier result beside it.
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <fstream>
+#include <sstream>
+
+#include "mstar/base/error.h"
+#include "mstar/base/json.h"
+#include "mstar/base/str_cat.h"
+#include "mstar/kernels/cpu/isa.h"
+
+#include "bench/ceilings.h"
+#include "bench/kernels/families.h"
+#include "bench/measure.h"
+
+namespace mstar::bench {
+namespace {
+
+constexpr const char* kUsage =
+    "usage: mstar_bench kernels [--json] [--only PATTERN] [--threads N] [--rounds N]\n"
+    "                           [--baseline FILE] [--list]\n"
+    "  --only      cases whose name contains PATTERN\n"
+    "  --baseline  what an earlier --json printed; its times are shown beside\n"
+    "  MSTAR_ISA   portable, avx2, avx512 or avx512_bf16 instead of the machine's best\n";
+
+struct Options {
+  bool json = false;
+  bool list = false;
+  std::string only;
+  std::string baseline;
+  int threads = 0;
+  int rounds = 15;
+};
+
+Options parse_options(int argc, char** argv) {
+  Options options;
+  for (int index = 2; index < argc; ++index) {
+    const std::string flag = argv[index];
+    const auto value = [&]() -> std::string {
+      if (index + 1 >= argc) {
+        throw Error(ErrorCode::kInvalidArgument, str_cat("[mstar_bench] ", flag, " needs a value"));
+      }
+      return argv[++index];
+    };
+    if (flag == "--json") {
+      options.json = true;
+    } else if (flag == "--list") {
+      options.list = true;
+    } else if (flag == "--only") {
+      options.only = value();
+    } else if (flag == "--baseline") {
+      options.baseline = value();
+    } else if (flag == "--threads") {
+      options.threads = std::atoi(value().c_str());
+    } else if (flag == "--rounds") {
+      options.rounds = std::max(1, std::atoi(value().c_str()));
+    } else {
+      throw Error(ErrorCode::kInvalidArgument,
+                  str_cat("[mstar_bench] unknown flag ", flag, "\n", kUsage));
+    }
+  }
+  return options;
+}
+
+Json read_baseline(const std::string& path) {
+  if (path.empty()) {
+    return {};
+  }
+  std::ifstream file(path);
+  if (!file) {
+    throw Error(ErrorCode::kNotFound, str_cat("[mstar_bench] cannot read ", path));
+  }
+  std::stringstream text;
+  text << file.rdbuf();
+  return Json::parse(text.str(), path);
+}
+
+double baseline_seconds(const Json& baseline, const std::string& name) {
+  if (!baseline.is_object()) {
+    return 0.0;
+  }
+  for (const Json& result : baseline.at("results").get_array()) {
+    if (result.at("name").get_string() == name) {
+      return result.at("seconds").get_double();
+    }
+  }
+  return 0.0;
+}
+
+double peak_of(const Ceilings& ceilings, Peak peak) {
+  switch (peak) {
+    case Peak::kF32: return ceilings.f32_flops;
+    case Peak::kBF16: return ceilings.bf16_flops;
+    case Peak::kInt8: return ceilings.int8_ops;
+  }
+  return ceilings.f32_flops;
+}
+
+Json ceilings_json(const Ceilings& ceilings) {
+  return Json::object({{"bandwidth", ceilings.bandwidth},
+                       {"f32_flops", ceilings.f32_flops},
+                       {"bf16_flops", ceilings.bf16_flops},
+                       {"int8_ops", ceilings.int8_ops}});
+}
+
+void print_ceilings(const char* title, const Ceilings& ceilings) {
+  std::printf("%-12s read %.1f GB/s   f32 %.1f   bf16 %.1f GFLOP/s   int8 %.1f GOP/s\n",
+              title,
+              ceilings.bandwidth / 1e9,
+              ceilings.f32_flops / 1e9,
+              ceilings.bf16_flops / 1e9,
+              ceilings.int8_ops / 1e9);
+}
+
+struct Result {
+  double seconds = 0.0;
+  double peer_seconds = 0.0;  // 0: no peer
+  double before_seconds = 0.0;
+  double flops_share = 0.0;
+  double bandwidth = 0.0;  // measured around it
+  double bytes_share = 0.0;
+};
+
+Json result_json(const Case& item, const Result& result) {
+  Json json = Json::object({{"name", item.name},
+                            {"seconds", result.seconds},
+                            {"flops_per_second", item.flops / result.seconds},
+                            {"bytes_per_second", item.bytes / result.seconds},
+                            {"share_of_peak", result.flops_share},
+                            {"bandwidth_around", result.bandwidth},
+                            {"share_of_bandwidth", result.bytes_share}});
+  if (result.peer_seconds > 0.0) {
+    json.set("onednn_seconds", result.peer_seconds);
+  }
+  if (result.before_seconds > 0.0) {
+    json.set("baseline_seconds", result.before_seconds);
+  }
+  return json;
+}
+
+std::string times(double other, double ours) {
+  char text[16] = "-";
+  if (other > 0.0) {
+    std::snprintf(text, sizeof(text), "%.2fx", other / ours);
+  }
+  return text;
+}
+
+void print_result(const Case& item, const Result& result) {
+  std::printf("%-36s %9.3f ms %8.1f GFLOP/s %5.1f %% %7.1f GB/s %5.1f %% %9s %9s\n",
+              item.name.c_str(),
+              result.seconds * 1e3,
+              item.flops / result.seconds / 1e9,
+              result.flops_share * 100.0,
+              item.bytes / result.seconds / 1e9,
+              result.bytes_share * 100.0,
+              times(result.peer_seconds, result.seconds).c_str(),
+              times(result.before_seconds, result.seconds).c_str());
+  std::fflush(stdout);
+}
+
+Result run_case(const Case& item, const Ceilings& ceilings, CpuStream& stream, int rounds) {
+  const Case::Runs runs = item.prepare(stream);
+  const double bandwidth_before = measure_bandwidth(stream.pool());
+  const Times measured = alternate(runs.ours, runs.peer, rounds);
+  Result result;
+  result.seconds = measured.ours;
+  result.peer_seconds = measured.peer;
+  result.bandwidth = 0.5 * (bandwidth_before + measure_bandwidth(stream.pool()));
+  result.flops_share = item.flops / result.seconds / peak_of(ceilings, item.peak);
+  result.bytes_share = item.bytes / result.seconds / result.bandwidth;
+  return result;
+}
+
+int run_kernels(const Options& options) {
+  const Json baseline = read_baseline(options.baseline);
+  const Cases cases = all_kernel_cases();
+  if (options.list) {
+    for (const Case& item : cases) {
+      std::printf("%s\n", item.name.c_str());
+    }
+    return 0;
+  }
+  ThreadPool pool(options.threads);
+  ThreadPool single(1);
+  CpuStream stream(pool);
+  const Ceilings one = measure_ceilings(single);
+  const Ceilings all = measure_ceilings(pool);
+  Json results = Json::array();
+  if (!options.json) {
+    std::printf("set %s, %d threads\n", to_string(active_isa()), pool.num_threads());
+    print_ceilings("1 thread", one);
+    print_ceilings("all threads", all);
+    std::printf("%-36s %12s %16s %7s %12s %7s %9s %9s\n",
+                "case",
+                "median",
+                "rate",
+                "peak",
+                "weights",
+                "memory",
+                "oneDNN",
+                "before");
+  }
+  for (const Case& item : cases) {
+    if (item.name.find(options.only) == std::string::npos) {
+      continue;
+    }
+    Result result = run_case(item, all, stream, options.rounds);
+    result.before_seconds = baseline_seconds(baseline, item.name);
+    if (options.json) {
+      results.push_back(result_json(item, result));
+    } else {
+      print_result(item, result);
+    }
+  }
+  if (options.json) {
+    const Json document = Json::object({{"isa", to_string(active_isa())},
+                                        {"threads", pool.num_threads()},
+                                        {"ceilings_one_thread", ceilings_json(one)},
+                                        {"ceilings", ceilings_json(all)},
+                                        {"results", std::move(results)}});
+    std::printf("%s\n", document.dump(2).c_str());
+  }
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  if (argc < 2 || std::strcmp(argv[1], "kernels") != 0) {
+    std::fputs(kUsage, stderr);
+    return 2;
+  }
+  return run_kernels(parse_options(argc, argv));
+}
+
+}  // namespace
+}  // namespace mstar::bench
+
+int main(int argc, char** argv) {
+  try {
+    return mstar::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+}
