@@ -1,0 +1,206 @@
+// The inner loop of a convolution: output positions ("rows") times a panel of output channels,
+// summed in registers over a list of segments. A segment is one tap over a run of channels; each
+// row has its own pointer, so rows may lie in different image rows, frames or tensors, and rows
+// whose tap falls into padding point at zeros.
+//
+// Every output element is one chain sum = fma(x, w, sum) over ascending (tap, channel), begun at
+// zero; where a sum is put aside between two calls it is stored as f32, which changes nothing.
+#pragma once
+
+#include "mstar/kernels/cpu/matmul_vec-inl.h"
+
+namespace mstar::MSTAR_ISA_NAMESPACE {
+namespace {
+
+// Rows of a tile by the vectors of its panel: enough sums in flight for the latency of the
+// multiply-adds, as many as the registers hold.
+constexpr int tile_rows(int vectors) {
+  return vectors == kVectors ? kTileRows : vectors == 1 && kLanes == 4 ? 8 : 12;
+}
+
+constexpr int kMaxTileRows = 12;
+
+struct Segment {
+  const uint8_t* rows[kMaxTileRows];
+  int64_t filter_offset;  // bytes into the panel
+};
+
+struct ConvTileParams {
+  const Segment* segments;
+  int num_segments;
+  int depth;              // channels of a segment
+  const uint8_t* filter;  // the panel
+  float* sums;            // [rows][vectors * kLanes]
+  bool resume;            // add to `sums` instead of starting at zero
+};
+
+MSTAR_INLINE float load_float(const uint8_t* p) {
+  float x;
+  __builtin_memcpy(&x, p, sizeof(x));
+  return x;
+}
+
+MSTAR_INLINE uint32_t load_word(const uint8_t* p) {
+  uint32_t x;
+  __builtin_memcpy(&x, p, sizeof(x));
+  return x;
+}
+
+MSTAR_INLINE uint32_t load_half(const uint8_t* p) {
+  uint16_t x;
+  __builtin_memcpy(&x, p, sizeof(x));
+  return x;
+}
+
+// sum += x * w in place. Written out because the compiler, free to choose, lets the sums wander
+// between registers and spills some of them (1.3 times slower on AVX2).
+MSTAR_INLINE void accumulate(F& sum, F x, F w) {
+#if defined(__AVX512F__)
+  asm("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(x), "v"(w));
+#elif defined(__AVX2__)
+  asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(x), "x"(w));
+#else
+  sum = mul_add(x, w, sum);
+#endif
+}
+
+// Words are read once for their lower and once for their upper half. Left alone, the compiler
+// keeps all of them between the two and spills the sums instead (2.5 times slower on AVX2).
+MSTAR_INLINE void forget_loads() {
+  asm volatile("" : : : "memory");
+}
+
+// Channel 2k (odd = 0) or 2k + 1 of one row in every lane.
+template <bool x_is_bf16, int odd>
+MSTAR_INLINE F splat_channel(const uint8_t* row, int64_t pair) {
+  if constexpr (x_is_bf16) {
+    const U word = splat_word(load_word(row + 4 * pair));
+    return as_float(odd ? word & 0xffff0000U : word << 16);
+  } else {
+    return splat(load_float(row + 8 * pair + 4 * odd));
+  }
+}
+
+template <bool x_is_bf16>
+MSTAR_INLINE F splat_one(const uint8_t* row, int64_t channel) {
+  if constexpr (x_is_bf16) {
+    return as_float(splat_word(load_half(row + 2 * channel) << 16));
+  } else {
+    return splat(load_float(row + 4 * channel));
+  }
+}
+
+// One channel: sums += x (one number a row) times w (one vector of columns after another).
+template <bool x_is_bf16, int odd, int kRows, int kCols>
+MSTAR_INLINE void step(F (&sums)[kRows][kCols],
+                       const uint8_t* const (&rows)[kRows],
+                       int64_t pair,
+                       const F (&w)[kCols]) {
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row) {
+    const F x = splat_channel<x_is_bf16, odd>(rows[row], pair);
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      accumulate(sums[row][c], x, w[c]);
+    }
+  }
+}
+
+template <bool w_is_bf16, int odd, int kCols>
+MSTAR_INLINE void load_pair(const uint8_t* filter, F (&w)[kCols]) {
+#pragma GCC unroll 4
+  for (int c = 0; c < kCols; ++c) {
+    if constexpr (w_is_bf16) {
+      const U word = load_words(filter + 4 * kLanes * c);
+      w[c] = as_float(odd ? word & 0xffff0000U : word << 16);
+    } else {
+      w[c] = load(reinterpret_cast<const float*>(filter) + kLanes * (kCols * odd + c));
+    }
+  }
+}
+
+template <bool x_is_bf16, bool w_is_bf16, int kRows, int kCols>
+MSTAR_INLINE void run_segment(F (&sums)[kRows][kCols],
+                              const uint8_t* const (&rows)[kRows],
+                              const uint8_t* filter,
+                              int depth) {
+  constexpr int kPairBytes = kCols * kLanes * (w_is_bf16 ? 4 : 8);
+  const int64_t pairs = depth / 2;
+#if defined(__AVX512BF16__)
+  if constexpr (x_is_bf16 && w_is_bf16) {
+    for (int64_t pair = 0; pair < (depth + 1) / 2; ++pair, filter += kPairBytes) {
+      U w[kCols];
+#pragma GCC unroll 4
+      for (int c = 0; c < kCols; ++c) {
+        w[c] = load_words(filter + 4 * kLanes * c);
+      }
+#pragma GCC unroll 16
+      for (int row = 0; row < kRows; ++row) {
+        // The last channel of an odd number has no partner to read.
+        const uint32_t word =
+            pair < pairs ? load_word(rows[row] + 4 * pair) : load_half(rows[row] + 4 * pair);
+        const U x = splat_word(word);
+#pragma GCC unroll 4
+        for (int c = 0; c < kCols; ++c) {
+          sums[row][c] = _mm512_dpbf16_ps(
+              sums[row][c], reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w[c]));
+        }
+      }
+    }
+    return;
+  }
+#endif
+  F w[kCols];
+#pragma GCC unroll 2
+  for (int64_t pair = 0; pair < pairs; ++pair, filter += kPairBytes) {
+    load_pair<w_is_bf16, 0>(filter, w);
+    step<x_is_bf16, 0>(sums, rows, pair, w);
+    forget_loads();
+    load_pair<w_is_bf16, 1>(filter, w);
+    step<x_is_bf16, 1>(sums, rows, pair, w);
+    forget_loads();
+  }
+  if (depth % 2 != 0) {
+    load_pair<w_is_bf16, 0>(filter, w);
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      const F x = splat_one<x_is_bf16>(rows[row], depth - 1);
+#pragma GCC unroll 4
+      for (int c = 0; c < kCols; ++c) {
+        accumulate(sums[row][c], x, w[c]);
+      }
+    }
+  }
+}
+
+template <bool x_is_bf16, bool w_is_bf16, int kCols>
+void run_conv_tile(const ConvTileParams& p) {
+  constexpr int kRows = tile_rows(kCols);
+  F sums[kRows][kCols];
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      sums[row][c] = p.resume ? load(p.sums + (row * kCols + c) * kLanes) : splat(0.0F);
+    }
+  }
+  for (int index = 0; index < p.num_segments; ++index) {
+    const uint8_t* rows[kRows];
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      rows[row] = p.segments[index].rows[row];
+    }
+    run_segment<x_is_bf16, w_is_bf16>(
+        sums, rows, p.filter + p.segments[index].filter_offset, p.depth);
+  }
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row) {
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      store(p.sums + (row * kCols + c) * kLanes, sums[row][c]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mstar::MSTAR_ISA_NAMESPACE
