@@ -102,6 +102,17 @@ class Resource {
     (void)step, (void)context, (void)request, (void)poisoned;
   }
 
+  // The forward of the slot's step has run: what the slot kept alive for it may go.
+  virtual void finish(const StepContext& context) { (void)context; }
+
+  // The stream starts with `num_tokens` tokens that came from the prefix index: counters move on
+  // as if they had been committed. Asked only when all resources are prefix_skip_safe().
+  virtual bool prefix_skip_safe() const { return true; }
+
+  virtual void skip_prefix(RequestHandle request, LabelId label, int64_t num_tokens) {
+    (void)request, (void)label, (void)num_tokens;
+  }
+
   // Adds the request's outward state.
   virtual void publish(RequestHandle request, PublishedInfo& info) const {
     (void)request, (void)info;

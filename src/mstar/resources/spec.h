@@ -82,10 +82,7 @@ struct SamplerSpec {
   bool enable_logit_bias = false;
 };
 
-struct RequestStateSpec {};
-
-using ResourceSpec =
-    std::variant<KVSpec, AttentionSpec, PositionSpec, SamplerSpec, RequestStateSpec>;
+using ResourceSpec = std::variant<KVSpec, AttentionSpec, PositionSpec, SamplerSpec>;
 
 struct NodeResourceSpec {
   std::string resource_key;
