@@ -7,29 +7,13 @@
 #include <limits>
 #include <random>
 
-#include "mstar/kernels/cpu/isa.h"
+#include "mstar/kernels/isa_test_util.h"
 #include "mstar/kernels/ref/conv.h"
 #include "mstar/tensor/compare.h"
 #include "mstar/tensor/cpu_stream.h"
 
 namespace mstar {
 namespace {
-
-constexpr Isa kAllIsas[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
-
-// Runs `body` with every instruction set this processor has, and puts the old one back.
-template <typename Body>
-void on_every_isa(Body&& body) {
-  const Isa before = active_isa();
-  for (const Isa isa : kAllIsas) {
-    if (isa <= best_isa()) {
-      SCOPED_TRACE(to_string(isa));
-      set_active_isa(isa);
-      body();
-    }
-  }
-  set_active_isa(before);
-}
 
 Tensor random_tensor(const Shape& shape, DType dtype, std::mt19937& random) {
   std::normal_distribution<float> normal;
@@ -154,7 +138,7 @@ void check_case(const Case& c, DType x_type, DType filter_type, DType out_type) 
   }
   Tensor want = Tensor::empty(shape, DType::kF32);
   ref::conv3d(x, history, weight, bias, options, want);
-  on_every_isa([&] {
+  for_each_isa([&] {
     const PackedConv conv = PackedConv::pack(weight, bias, pool);
     Tensor out = Tensor::empty(shape, out_type);
     ops::conv3d(stream, x, history, conv, options, out);
@@ -222,7 +206,7 @@ TEST(Conv, PicturesAndSignals) {
     ref::conv2d(pictures, filter2, bias, options2, want2);
     Tensor want1 = Tensor::empty({2, 40, 18}, DType::kF32);
     ref::conv1d(signals, filter1, bias, options1, want1);
-    on_every_isa([&] {
+    for_each_isa([&] {
       Tensor out2 = Tensor::empty({3, 6, 7, 18}, DType::kF32);
       ops::conv2d(stream, pictures, PackedConv::pack(filter2, bias, pool), options2, out2);
       EXPECT_TRUE(compare(out2, want2, tolerance_of(90, DType::kF32)).passed);
@@ -255,7 +239,7 @@ TEST(Conv, Transposed) {
       const Shape shape{2, 8 * s.stride - 2 * s.pad + s.taps + s.extra, s.out};
       Tensor want = Tensor::empty(shape, DType::kF32);
       ref::conv_transpose1d(x, weight, bias, s.stride, s.pad, want);
-      on_every_isa([&] {
+      for_each_isa([&] {
         const PackedConv conv = PackedConv::pack_transposed(weight, bias, pool);
         Tensor out = Tensor::empty(shape, DType::kF32);
         ops::conv_transpose1d(stream, x, conv, s.stride, s.pad, s.extra, out);
@@ -335,7 +319,7 @@ TEST(Conv, ExtremeValues) {
   ThreadPool pool(1);
   CpuStream stream(pool);
   const float infinity = std::numeric_limits<float>::infinity();
-  on_every_isa([&] {
+  for_each_isa([&] {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       // Three channels: the odd one must not read the next pixel's infinity.
       const Tensor x =

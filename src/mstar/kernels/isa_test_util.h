@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <vector>
 
 #include "mstar/kernels/cpu/isa.h"
@@ -32,6 +34,16 @@ class ScopedIsa {
  private:
   Isa before_;
 };
+
+// Runs `body` with every instruction set this processor has.
+template <typename Body>
+void for_each_isa(Body&& body) {
+  for (const Isa isa : available_isas()) {
+    SCOPED_TRACE(to_string(isa));
+    const ScopedIsa scoped(isa);
+    body();
+  }
+}
 
 // The slow twins while it lives.
 class ScopedReference {

@@ -18,7 +18,7 @@ constexpr int kMaxPanels = 4;
 constexpr int kMaxTaps = 27;      // of a group
 constexpr int kMaxDepth = 512;    // channels of a segment: 512 rows of a panel stay in L1 or L2
 constexpr int kGroupDepth = 768;  // taps are grouped until a visit of a tile is this long
-static_assert(kMaxRows % kRowsMultiple == 0 && kRowsMultiple % kTileRows == 0);
+static_assert(kMaxRows % kRowsMultiple == 0 && kRowsMultiple % kConvRows == 0);
 static_assert(kRowsMultiple % tile_rows(1) == 0 && kRowsMultiple % tile_rows(2) == 0);
 
 // What rows outside the input read.
@@ -38,8 +38,8 @@ TileFunction choose_tile(const ConvProblem& p, int vectors) {
   if (vectors == 1) {
     return choose_tile<1>(p.x.is_bf16, p.filter.is_bf16);
   }
-  if (vectors == kVectors) {
-    return choose_tile<kVectors>(p.x.is_bf16, p.filter.is_bf16);
+  if (vectors == kConvVectors) {
+    return choose_tile<kConvVectors>(p.x.is_bf16, p.filter.is_bf16);
   }
   return choose_tile<2>(p.x.is_bf16, p.filter.is_bf16);
 }
@@ -66,9 +66,9 @@ struct TapGroup {
 
 struct Workspace {
   Origin origins[kMaxRows];
-  int num_segments[kMaxRows / kTileRows];
-  Segment segments[kMaxRows / kTileRows][kMaxTaps];
-  alignas(64) float sums[kMaxPanels * kMaxRows * kPanel];
+  int num_segments[kMaxRows / kConvRows];
+  Segment segments[kMaxRows / kConvRows][kMaxTaps];
+  alignas(64) float sums[kMaxPanels * kMaxRows * kConvColumns];
 };
 
 Task make_task(const ConvProblem& p, int task) {
@@ -76,7 +76,7 @@ Task make_task(const ConvProblem& p, int task) {
   const int groups = p.num_panel_groups;
   const int block = p.panels_outermost ? task % blocks : task / groups;
   const int group = p.panels_outermost ? task / blocks : task % groups;
-  const int num_panels = (p.filter.out_channels + kPanel - 1) / kPanel;
+  const int num_panels = (p.filter.out_channels + kConvColumns - 1) / kConvColumns;
   Task made;
   made.row_begin = int64_t{block} * p.rows_per_task;
   const int64_t left = p.num_rows - made.row_begin;
@@ -162,14 +162,14 @@ void find_segments(const ConvProblem& p,
 }
 
 int panel_vectors(const ConvProblem& p, int panel) {
-  const int left = p.filter.out_channels - panel * kPanel;
-  return left >= kPanel ? kVectors : (left + kLanes - 1) / kLanes;
+  const int left = p.filter.out_channels - panel * kConvColumns;
+  return left >= kConvColumns ? kConvVectors : (left + kLanes - 1) / kLanes;
 }
 
 void finish(const ConvProblem& p, const Task& task, int panel, int vectors, const float* sums) {
   const int64_t width = p.out_size[2];
   const int64_t height = p.out_size[1];
-  const int64_t first = int64_t{panel} * kPanel;
+  const int64_t first = int64_t{panel} * kConvColumns;
   for (int row = 0; row < task.num_rows; ++row, sums += vectors * kLanes) {
     const int64_t position = task.row_begin + row;
     const int64_t at[3] = {position / width / height, position / width % height, position % width};
@@ -213,7 +213,7 @@ void run_panels(const ConvProblem& p, const Task& task, int begin, int end, Work
       const TapGroup group{tap, end_tap, channel, left < kMaxDepth ? left : kMaxDepth};
       find_segments(p, task, group, rows, columns, work);
       for (int panel = begin; panel < end; ++panel) {
-        float* sums = work.sums + (panel - begin) * kMaxRows * kPanel;
+        float* sums = work.sums + (panel - begin) * kMaxRows * kConvColumns;
         for (int tile = 0; tile < num_tiles; ++tile) {
           run_tile({work.segments[tile],
                     work.num_segments[tile],
@@ -226,20 +226,20 @@ void run_panels(const ConvProblem& p, const Task& task, int begin, int end, Work
     }
   }
   for (int panel = begin; panel < end; ++panel) {
-    finish(p, task, panel, vectors, work.sums + (panel - begin) * kMaxRows * kPanel);
+    finish(p, task, panel, vectors, work.sums + (panel - begin) * kMaxRows * kConvColumns);
   }
 }
 
 }  // namespace
 
-const ConvShape conv_shape = {kLanes, kPanel, kRowsMultiple, kMaxRows, kMaxPanels};
+const ConvShape conv_shape = {kLanes, kConvColumns, kRowsMultiple, kMaxRows, kMaxPanels};
 
 void conv_task(const ConvProblem& p, int number) {
   Workspace work;
   const Task task = make_task(p, number);
   find_origins(p, task, work.origins);
   int full_end = task.panel_end;
-  if (panel_vectors(p, full_end - 1) != kVectors) {
+  if (panel_vectors(p, full_end - 1) != kConvVectors) {
     --full_end;  // the narrow last panel has tiles of its own
   }
   if (full_end > task.panel_begin) {

@@ -12,10 +12,16 @@
 namespace mstar::MSTAR_ISA_NAMESPACE {
 namespace {
 
+// A full panel is kConvVectors wide and its tiles kConvRows high: of the registers, 24 of 32
+// (AVX-512), 12 of 16 (AVX2) or 8 of 16 are sums.
+constexpr int kConvVectors = kLanes == 16 ? 3 : 2;
+constexpr int kConvRows = kLanes == 16 ? 8 : kLanes == 8 ? 6 : 4;
+constexpr int kConvColumns = kConvVectors * kLanes;
+
 // Rows of a tile by the vectors of its panel: enough sums in flight for the latency of the
 // multiply-adds, as many as the registers hold.
 constexpr int tile_rows(int vectors) {
-  return vectors == kVectors ? kTileRows : vectors == 1 && kLanes == 4 ? 8 : 12;
+  return vectors == kConvVectors ? kConvRows : vectors == 1 && kLanes == 4 ? 8 : 12;
 }
 
 constexpr int kMaxTileRows = 12;
