@@ -74,7 +74,8 @@ class PositionResource : public Resource {
                         Tensor& q,
                         Tensor& k) const = 0;
 
-  // [tokens] or [3, tokens] i32 or f32: indices into learned positions, among others.
+  // [tokens] or [3, tokens] i32 or f32: indices into learned positions, among others. Under a
+  // lease as many tokens as its bucket has; those behind the real ones are 0.
   virtual const Tensor& pos_ids(const AttentionContext& context) const = 0;
 };
 

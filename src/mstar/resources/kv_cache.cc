@@ -584,17 +584,18 @@ void KvCache::reset_request(RequestHandle request, bool free) {
 }
 
 void KvCache::build_capture_buffers(const CaptureLimits& limits) {
+  const int64_t max_rows = limits.max_bs * CombinedLabels::kMaxSources;
   int64_t num_pages = limits.max_pages;
   if (num_pages == 0) {
     int64_t per_stream = spec_.max_num_pages - 1;
     if (spec_.max_seq_len > 0) {
       per_stream = std::min(per_stream, pages_for(spec_.max_seq_len));
     }
-    num_pages = per_stream * limits.max_bs;
+    num_pages = per_stream * max_rows;
   }
   for (auto& slot : slots_) {
     for (const LabelId label : limits.labels) {
-      slot->plan.reserve_leased(label, limits.max_bs, limits.max_num_tokens, num_pages);
+      slot->plan.reserve_leased(label, max_rows, limits.max_num_tokens, num_pages);
     }
   }
 }

@@ -9,7 +9,7 @@ namespace mstar {
 
 void KvArrays::reserve(int64_t num_seqs, int64_t num_tokens, int64_t num_pages, bool fixed) {
   indptr.reserve(num_seqs + 1, 0, fixed);
-  indices.reserve(num_pages, PagePool::kSinkPage, fixed);
+  indices.reserve(num_pages, PagePool::kSinkPage, fixed, false);
   last_page_len.reserve(num_seqs, 0, fixed);
   token_to_page.reserve(num_tokens, -1, fixed);
   token_to_slot.reserve(num_tokens, 0, fixed);

@@ -30,8 +30,9 @@ struct PublishedInfo {
 
 // Upper bounds of all captures that will read a resource's static buffers.
 struct CaptureLimits {
-  int32_t max_bs = 0;
+  int32_t max_bs = 0;           // requests; rows of a combination are so many times its labels
   int32_t max_num_tokens = 0;   // packed, over all rows of one plan label
+  int32_t max_draws = 1;        // of one row and sampler in one step
   int32_t max_pages = 0;        // page table entries over all rows; 0: derived from the pool
   std::vector<LabelId> labels;  // plan labels that captures use
 };

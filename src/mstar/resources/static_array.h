@@ -14,11 +14,14 @@ namespace mstar {
 template <typename T>
 class StaticArray {
  public:
-  // Room for `capacity` entries, at least; only before the first capture for fixed arrays.
-  void reserve(int64_t capacity, T padding, bool fixed) {
+  // Room for `capacity` entries, at least; only before the first capture for fixed arrays. Entries
+  // that were never in use read as the padding, unless `filled` is off (nobody looks at them).
+  void reserve(int64_t capacity, T padding, bool fixed, bool filled = true) {
     if (capacity > this->capacity()) {
-      tensor_ = Tensor::zeros({capacity}, dtype());
-      std::fill_n(data(), capacity, padding);
+      tensor_ = Tensor::empty({capacity}, dtype());
+      if (filled) {
+        std::fill_n(data(), capacity, padding);
+      }
       num_used_ = 0;
     }
     padding_ = padding;
@@ -29,9 +32,11 @@ class StaticArray {
   T* prepare(int64_t count) {
     if (count > capacity()) {
       MSTAR_CHECK(!fixed_, "a leased step has ", count, " entries, its buffers ", capacity());
-      reserve(std::max<int64_t>(count + count / 2, 64), padding_, false);
+      reserve(std::max<int64_t>(count + count / 2, 64), padding_, false, false);
     }
-    std::fill(data() + count, data() + std::max(count, num_used_), padding_);
+    if (num_used_ > count) {
+      std::fill(data() + count, data() + num_used_, padding_);
+    }
     num_used_ = count;
     return data();
   }
