@@ -15,7 +15,10 @@ namespace {
 using Row = std::vector<double>;
 
 std::vector<Row> rows_of(const Tensor& x) {
-  const std::vector<float> values = x.to_floats();
+  std::vector<float> values = x.to_floats();
+  for (float& value : values) {  // NaN counts as minus infinity
+    value = std::isnan(value) ? -std::numeric_limits<float>::infinity() : value;
+  }
   const auto width = static_cast<size_t>(x.dim(-1));
   std::vector<Row> rows;
   for (size_t begin = 0; begin < values.size(); begin += width) {
@@ -66,7 +69,8 @@ Row distribution(Row logits, const SamplingRow& row) {
   }
   const std::vector<size_t> order = falling(logits);
   Row out(logits.size(), 0.0);
-  if (row.temperature == 0.0F || logits[order[0]] == -std::numeric_limits<double>::infinity()) {
+  if (!(row.temperature > 0.0F) || std::isinf(1.0F / row.temperature) ||
+      std::isinf(logits[order[0]])) {
     out[order[0]] = 1.0;
     return out;
   }
