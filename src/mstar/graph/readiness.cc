@@ -242,7 +242,7 @@ void WalkState::route(OutputId output, Signal signal, LoopId scope, Routing& rou
     route_edge(static_cast<EdgeId>(id), signal, scope, routing);
   }
   for (OutputId kept_as : made.captured_by) {
-    keep_for_loop(walk_->outputs[kept_as], share(signal), scopes_[scope].stamp);
+    keep_for_loop(walk_->outputs[kept_as], share(signal), scope);
   }
   drop(signal);
 }
@@ -296,7 +296,8 @@ void WalkState::drop(Signal& signal) {
 
 // ---- loops
 
-void WalkState::keep_for_loop(const Output& loop_output, Signal signal, uint32_t stamp) {
+void WalkState::keep_for_loop(const Output& loop_output, Signal signal, LoopId loop) {
+  const uint32_t stamp = scopes_[loop].stamp;
   if (loop_output.accumulated) {
     // A trigger adds no tensor.
     if (signal.kind == SignalKind::kTensors) {
@@ -304,9 +305,11 @@ void WalkState::keep_for_loop(const Output& loop_output, Signal signal, uint32_t
     }
     return;
   }
-  Slot& at = last_values_[2 * size_t{loop_output.capture} + (stamp & 1)];
-  drop(at.signal);
-  at = {signal, stamp};
+  Slot* slots = &last_values_[2 * size_t{loop_output.capture}];
+  // Only a stop from another worker can take an iteration back.
+  if ((walk_->loops[loop].all_nodes & ~local_nodes_) == 0) drop(slots[(stamp + 1) & 1].signal);
+  drop(slots[stamp & 1].signal);
+  slots[stamp & 1] = {signal, stamp};
 }
 
 // The value(s) of iterations up to `last_stamp`; later ones were discarded and are released.

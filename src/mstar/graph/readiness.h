@@ -200,7 +200,7 @@ class WalkState {
   void route(OutputId output, Signal signal, LoopId scope, Routing& routing);
   void route_edge(EdgeId edge, Signal signal, LoopId scope, Routing& routing);
   void report_missing(const Output& output, Routing& routing) const;
-  void keep_for_loop(const Output& loop_output, Signal signal, uint32_t stamp);
+  void keep_for_loop(const Output& loop_output, Signal signal, LoopId loop);
   Signal take_kept(const Output& output, uint32_t last_stamp);
   Signal share(Signal signal);
   void enter(LoopId loop);
