@@ -3,6 +3,7 @@ include_guard()
 
 find_package(Threads REQUIRED)
 find_package(nlohmann_json 3.11 REQUIRED)
+find_package(yaml-cpp REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8>=10.40)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)

@@ -202,9 +202,7 @@ void Engine::warmup() {
     handles.push_back(free_handles_.front());
     free_handles_.erase(free_handles_.begin());
     open_[static_cast<size_t>(handles.back())] = true;
-    for (Resource* resource : resource_pointers_) {
-      resource->ingest_request(handles.back(), {});
-    }
+    runner_->ingest_request(handles.back(), {});
   }
   const auto dummies = std::make_shared<DummyRequests>(handles);
   for (auto& [node, configs] : wanted) {
@@ -255,18 +253,11 @@ RequestHandle Engine::ingest_request(
                 str_cat("[engine] ", options_.max_num_requests, " requests are open already"));
   }
   const RequestHandle handle = free_handles_.back();
-  for (size_t index = 0; index < resources_.size(); ++index) {
-    const auto it = configs.find(resources_[index]->key());
-    try {
-      resources_[index]->ingest_request(handle,
-                                        it == configs.end() ? RequestResourceConfig() : it->second);
-    } catch (...) {
-      for (size_t opened = 0; opened < index; ++opened) {
-        resources_[opened]->remove_request(handle);
-      }
-      throw;
-    }
+  std::vector<RequestResourceConfig> by_id(resources_.size());
+  for (const auto& [key, config] : configs) {
+    by_id[static_cast<size_t>(resource_names_.find(key))] = config;
   }
+  runner_->ingest_request(handle, by_id);
   free_handles_.pop_back();
   open_[static_cast<size_t>(handle)] = true;
   ++stats_.num_open_requests;
@@ -279,9 +270,7 @@ void Engine::remove_request(RequestHandle request) {
   for (const auto& node : nodes_) {
     node->submodule->cleanup_request(request);
   }
-  for (Resource* resource : resource_pointers_) {
-    resource->remove_request(request);
-  }
+  runner_->remove_request(request);
   open_[static_cast<size_t>(request)] = false;
   free_handles_.push_back(request);
   --stats_.num_open_requests;
@@ -294,11 +283,7 @@ void Engine::abandon_chunks(RequestHandle request) {
 }
 
 PublishedInfo Engine::publish(RequestHandle request) const {
-  PublishedInfo info;
-  for (const Resource* resource : resource_pointers_) {
-    resource->publish(request, info);
-  }
-  return info;
+  return runner_->publish(request);
 }
 
 Engine::Node* Engine::find_node(std::string_view node) const {
@@ -512,6 +497,7 @@ void Engine::run_group(Node& node, StepBatch& batch, std::vector<size_t> rows) {
     phase = Phase::kCommitted;
     if (group.declared) {
       runner_->commit(group.step, group.context);
+      runner_->finish(group.step, group.context);
     }
     finish_rows(node, batch, group);
   } catch (const Error& error) {

@@ -188,6 +188,7 @@ NamedTensors PiecewiseRunner::run(const NamedTensors& static_inputs,
   bucket->graph->replay();
   if (declared) {
     runner.commit(step, context);
+    runner.finish(step, context);
   }
 
   NamedTensors outputs;

@@ -5,6 +5,7 @@
 #include "mstar/base/check.h"
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/resources/resource.h"
 
 namespace mstar {
 
@@ -27,6 +28,7 @@ int64_t InputMetadata::loop_iter(std::string_view loop) const {
 }
 
 void NodeResources::add(std::string key, ResourceId id, Resource* resource) {
+  map_.emplace(key, resource);
   keys_.push_back(std::move(key));
   ids_.push_back(id);
   resources_.push_back(resource);

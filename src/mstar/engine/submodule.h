@@ -48,12 +48,16 @@ class NodeResources {
 
   const std::vector<std::string>& keys() const { return keys_; }
 
+  // All of them, as layers look them up.
+  const std::unordered_map<std::string, Resource*>& map() const { return map_; }
+
  private:
   [[noreturn]] void throw_missing(std::string_view key) const;
 
   std::vector<std::string> keys_;
   std::vector<ResourceId> ids_;
   std::vector<Resource*> resources_;
+  std::unordered_map<std::string, Resource*> map_;
 };
 
 // What preprocess makes and forward reads: packed tensors (under a capture these become the

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mstar/base/thread_pool.h"
+#include "mstar/engine/engine.h"
+#include "mstar/engine/model.h"
+#include "mstar/runtime/conductor/conductor.h"
+#include "mstar/runtime/deployment.h"
+#include "mstar/runtime/worker/worker.h"
+#include "mstar/tensor/cpu_stream.h"
+
+namespace mstar {
+
+struct RuntimeOptions {
+  EngineOptions engine;
+  int num_threads = 0;  // of the compute pool; 0: the machine's processors
+  int64_t max_queued_requests = 256;
+  int64_t max_batch_tokens = 512;
+};
+
+// A model being served in this process: workers with their engines and schedulers, and the
+// conductor that leads requests through them. Construction loads and warms up; then submit() and
+// the rest may be called from any thread. Destruction cancels what still runs.
+class Runtime {
+ public:
+  // `model` outlives the runtime. Throws what loading throws.
+  Runtime(Model& model, const Deployment& deployment, RuntimeOptions options);
+  ~Runtime();
+
+  Conductor& conductor() { return *conductor_; }
+
+  const graph::CompiledModel& graph() const { return graph_; }
+
+  ThreadPool& pool() { return pool_; }
+
+  int num_workers() const { return static_cast<int>(workers_.size()); }
+
+  std::vector<Scheduler::Stats> scheduler_stats() const;
+
+ private:
+  // Everything of one worker, in order of construction.
+  struct Rank {
+    std::unique_ptr<CpuStream> stream;
+    std::unique_ptr<Engine> engine;
+    std::unique_ptr<Scheduler> scheduler;
+    std::unique_ptr<Worker> worker;
+  };
+
+  ThreadPool pool_;
+  graph::CompiledModel graph_;
+  std::vector<Rank> workers_;
+  std::unique_ptr<Conductor> conductor_;
+};
+
+}  // namespace mstar
