@@ -73,43 +73,27 @@ std::vector<double> weights_of(int64_t to,
 void resize(const Tensor& x, ResizeFilter filter, bool antialias, Tensor& out) {
   const std::vector<float> values = x.to_floats();
   const bool rounds = x.dtype() == DType::kU8;
-  const auto grey = [&](double value) {
-    return rounds ? std::clamp(std::floor(value + 0.5), 0.0, 255.0) : value;
+  // One axis: [lines, in, columns] -> [lines, out, columns].
+  const auto pass = [&](const auto& from, int64_t lines, int64_t in, int64_t to, int64_t columns) {
+    std::vector<double> result(static_cast<size_t>(lines * to * columns), 0.0);
+    for (int64_t output = 0; output < to; ++output) {
+      const std::vector<double> weights = weights_of(output, in, to, filter, antialias);
+      for (int64_t line = 0; line < lines; ++line) {
+        for (int64_t column = 0; column < columns; ++column) {
+          double& sum = result[static_cast<size_t>((line * to + output) * columns + column)];
+          for (int64_t input = 0; input < in; ++input) {
+            sum += weights[static_cast<size_t>(input)] *
+                   from[static_cast<size_t>((line * in + input) * columns + column)];
+          }
+          sum = rounds ? std::clamp(std::floor(sum + 0.5), 0.0, 255.0) : sum;
+        }
+      }
+    }
+    return result;
   };
-  const int64_t height = x.dim(1);
-  const int64_t width = x.dim(2);
-  const int64_t channels = x.dim(3);
-  // Width first: [n, h, w', c].
-  std::vector<double> wide;
-  for (int64_t line = 0; line < x.dim(0) * height; ++line) {
-    for (int64_t to = 0; to < out.dim(2); ++to) {
-      const std::vector<double> weights = weights_of(to, width, out.dim(2), filter, antialias);
-      for (int64_t channel = 0; channel < channels; ++channel) {
-        double sum = 0.0;
-        for (int64_t from = 0; from < width; ++from) {
-          sum += weights[static_cast<size_t>(from)] *
-                 values[static_cast<size_t>((line * width + from) * channels + channel)];
-        }
-        wide.push_back(grey(sum));
-      }
-    }
-  }
-  const int64_t row = out.dim(2) * channels;
-  std::vector<double> tall;
-  for (int64_t n = 0; n < x.dim(0); ++n) {
-    for (int64_t to = 0; to < out.dim(1); ++to) {
-      const std::vector<double> weights = weights_of(to, height, out.dim(1), filter, antialias);
-      for (int64_t column = 0; column < row; ++column) {
-        double sum = 0.0;
-        for (int64_t from = 0; from < height; ++from) {
-          sum += weights[static_cast<size_t>(from)] *
-                 wide[static_cast<size_t>((n * height + from) * row + column)];
-        }
-        tall.push_back(grey(sum));
-      }
-    }
-  }
-  assign(out, tall);
+  const std::vector<double> wide =
+      pass(values, x.dim(0) * x.dim(1), x.dim(2), out.dim(2), x.dim(3));
+  assign(out, pass(wide, x.dim(0), x.dim(1), out.dim(1), out.dim(2) * x.dim(3)));
 }
 
 }  // namespace mstar::ref
