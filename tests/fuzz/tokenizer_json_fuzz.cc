@@ -10,10 +10,9 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const auto tokenizer =
-        mstar::Tokenizer::from_json({reinterpret_cast<const char*>(data), size});
-    const auto ids = tokenizer->encode("Hello w\u00F6rld 123 <s> \u4F60\u597D\n",
-                                       {.add_template = true});
+    const auto tokenizer = mstar::Tokenizer::from_json({reinterpret_cast<const char*>(data), size});
+    const auto ids =
+        tokenizer->encode("Hello w\u00F6rld 123 <s> \u4F60\u597D\n", {.add_template = true});
     tokenizer->decode(ids);
     mstar::Detokenizer detokenizer(tokenizer, false);
     for (const int32_t id : ids) {

@@ -94,6 +94,9 @@ TEST(ChatTemplateTest, python_semantics) {
             "003.1|ab  |ff    x|2.00");
   EXPECT_EQ(render("{{ 'a,b,,c'.split(',') }}{{ ' a  b '.split() }}{{ 'a-b-c'.rsplit('-', 1) }}"),
             "['a', 'b', '', 'c']['a', 'b']['a-b', 'c']");
+  EXPECT_EQ(render("{{ ' a  b c '.split(none, 1) }}{{ ' a  b c '.rsplit(none, 1) }}"),
+            "['a', 'b c '][' a  b', 'c']");
+  EXPECT_EQ(render("{{ 7 | round }} {{ 2.5 | round }} {{ 2.567 | round(2) }}"), "7 2.0 2.57");
   EXPECT_EQ(render("{{ {'b': 1, 'a': 2} | dictsort }}{{ [3, 1, 2] | sort(reverse=true) }}"),
             "[('a', 2), ('b', 1)][3, 2, 1]");
   EXPECT_EQ(render("{{ [1, 2, 3, 4] | batch(3) | list }}{{ 'abc' | reverse }}"),

@@ -328,10 +328,12 @@ std::unique_ptr<PreTokenizer> make_split(const Json& json) {
                                  read_flag(json, "invert", false));
 }
 
-// Words and runs of other visible characters, by \w of a regular expression.
+// Words and runs of other visible characters. Written out, because this step's idea of a word is
+// not that of the \w in patterns.
 std::unique_ptr<PreTokenizer> make_whitespace() {
+  constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}";
   Json pattern;
-  pattern.set("Regex", "[\\w\\x{200c}\\x{200d}]+|[^\\w\\s\\x{200c}\\x{200d}]+");
+  pattern.set("Regex", str_cat("[", kWord, "]+|[^\\s", kWord, "]+"));
   return std::make_unique<Split>(Pattern(pattern, kWhere), Behavior::kRemoved, true);
 }
 

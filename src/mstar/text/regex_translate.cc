@@ -18,7 +18,9 @@ constexpr int kMaxClassDepth = 32;
 constexpr std::string_view kSpace =
     "\\x09-\\x0d\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}"
     "\\x{205f}\\x{3000}";
-constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
+// Of the numbers that are no digits only those of Latin-1 count as word characters.
+constexpr std::string_view kWord =
+    "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 constexpr std::string_view kDigit = "\\p{Nd}";
 constexpr std::string_view kHexDigit = "0-9a-fA-F";
 

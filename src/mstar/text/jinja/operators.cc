@@ -192,6 +192,9 @@ Value get_attribute(const Value& value, const std::string& name) {
     const Value* found = value.name_space().find(name);
     return found == nullptr ? Value::undefined(name) : *found;
   }
+  if (value.is_callable() && name == "name") {
+    return Value(value.callable().name);
+  }
   if (auto method = find_method(value, name)) {
     return std::move(*method);
   }

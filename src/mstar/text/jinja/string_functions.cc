@@ -40,7 +40,7 @@ std::vector<MarkedText> split_at_space(const MarkedText& text, int64_t limit) {
   size_t at = end_of_word(text.text, 0, true);
   while (at < text.text.size()) {
     if (limit >= 0 && static_cast<int64_t>(out.size()) == limit) {
-      out.push_back(strip(cut(text, at, text.text.size()), nullptr, false, true));
+      out.push_back(cut(text, at, text.text.size()));
       break;
     }
     const size_t end = end_of_word(text.text, at, false);
@@ -63,10 +63,7 @@ std::vector<MarkedText> split_at_space_from_right(const MarkedText& text, int64_
       begin = previous;
     }
     if (limit >= 0 && static_cast<int64_t>(out.size()) == limit) {
-      rest = strip(rest, nullptr, true, false);
-      if (!rest.text.empty()) {
-        out.push_back(std::move(rest));
-      }
+      out.push_back(std::move(rest));
       break;
     }
     out.push_back(cut(rest, begin, rest.text.size()));

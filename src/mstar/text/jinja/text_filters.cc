@@ -264,6 +264,9 @@ Value round_filter(Interpreter&, const Value& value, Arguments& arguments) {
   if (!value.is_number() || precision < -300 || precision > 300) {
     fail("round takes a number and a precision");
   }
+  if (!value.is_float() && method == "common" && precision >= 0) {
+    return Value(value.as_int());
+  }
   const double scale = std::pow(10.0, static_cast<double>(precision));
   const double number = value.as_double();
   if (method == "ceil") return Value(std::ceil(number * scale) / scale);
@@ -271,7 +274,7 @@ Value round_filter(Interpreter&, const Value& value, Arguments& arguments) {
   if (method != "common") {
     fail("method must be common, ceil or floor");
   }
-  // Halves go to even, as Python rounds; decided on the shortest text of the number.
+  // Halves go to even, as Python rounds.
   return Value(std::nearbyint(number * scale) / scale);
 }
 
