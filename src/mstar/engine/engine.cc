@@ -8,6 +8,7 @@
 #include "mstar/base/check.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/engine/piecewise_runner.h"
+#include "mstar/graph/compile.h"
 
 namespace mstar {
 

@@ -15,14 +15,14 @@ namespace {
   throw Error(ErrorCode::kInvalidArgument, str_cat("[", where, "] \"", name, "\": ", what));
 }
 
-std::string range_text(const Parameter& parameter) {
+std::string range_text(const RequestParameter& parameter) {
   if (parameter.min && parameter.max) {
     return str_cat(*parameter.min, " to ", *parameter.max);
   }
   return parameter.min ? str_cat(*parameter.min, " or more") : str_cat(*parameter.max, " or less");
 }
 
-void check_range(const Parameter& parameter, const Json& value, std::string_view where) {
+void check_range(const RequestParameter& parameter, const Json& value, std::string_view where) {
   const double number = value.get_double();
   const bool inside = std::isfinite(number) && (!parameter.min || number >= *parameter.min) &&
                       (!parameter.max || number <= *parameter.max);
@@ -36,7 +36,7 @@ void check_range(const Parameter& parameter, const Json& value, std::string_view
   }
 }
 
-void check_number(const Parameter& parameter,
+void check_number(const RequestParameter& parameter,
                   const Json& value,
                   bool whole,
                   std::string_view where) {
@@ -52,7 +52,10 @@ void check_number(const Parameter& parameter,
   check_range(parameter, value, where);
 }
 
-void check_list(const Parameter& parameter, const Json& value, bool whole, std::string_view where) {
+void check_list(const RequestParameter& parameter,
+                const Json& value,
+                bool whole,
+                std::string_view where) {
   if (!value.is_array()) {
     fail(where, parameter.name, str_cat("found ", value.type_name(), ", expected a list"));
   }
@@ -66,7 +69,7 @@ void check_list(const Parameter& parameter, const Json& value, bool whole, std::
   }
 }
 
-void check_string(const Parameter& parameter, const Json& value, std::string_view where) {
+void check_string(const RequestParameter& parameter, const Json& value, std::string_view where) {
   if (!value.is_string()) {
     fail(where, parameter.name, str_cat("found ", value.type_name(), ", expected a string"));
   }
@@ -83,8 +86,8 @@ void check_string(const Parameter& parameter, const Json& value, std::string_vie
 }
 
 // Accepts a single number where a list is declared.
-Json checked(const Parameter& parameter, const Json& value, std::string_view where) {
-  using Type = Parameter::Type;
+Json checked(const RequestParameter& parameter, const Json& value, std::string_view where) {
+  using Type = RequestParameter::Type;
   switch (parameter.type) {
     case Type::kBool:
       if (!value.is_bool()) {
@@ -114,8 +117,8 @@ Json checked(const Parameter& parameter, const Json& value, std::string_view whe
 
 }  // namespace
 
-const char* to_string(Parameter::Type type) {
-  using Type = Parameter::Type;
+const char* to_string(RequestParameter::Type type) {
+  using Type = RequestParameter::Type;
   switch (type) {
     case Type::kBool: return "boolean";
     case Type::kInt: return "integer";
@@ -129,11 +132,11 @@ const char* to_string(Parameter::Type type) {
   return "any";
 }
 
-ParameterTable::ParameterTable(std::vector<Parameter> parameters)
+ParameterTable::ParameterTable(std::vector<RequestParameter> parameters)
     : parameters_(std::move(parameters)) {}
 
-const Parameter* ParameterTable::find(std::string_view name) const {
-  for (const Parameter& parameter : parameters_) {
+const RequestParameter* ParameterTable::find(std::string_view name) const {
+  for (const RequestParameter& parameter : parameters_) {
     if (parameter.name == name ||
         std::ranges::find(parameter.aliases, name) != parameter.aliases.end()) {
       return &parameter;
@@ -150,10 +153,10 @@ Json ParameterTable::resolve(const Json& given, std::string_view where) const {
   Json out = Json::object();
   if (given.is_object()) {
     for (const auto& [name, value] : given.get_object()) {
-      const Parameter* parameter = find(name);
+      const RequestParameter* parameter = find(name);
       if (parameter == nullptr) {
         std::vector<std::string> names;
-        for (const Parameter& known : parameters_) {
+        for (const RequestParameter& known : parameters_) {
           names.push_back(known.name);
         }
         const std::string near = nearest_name(name, names);
@@ -172,7 +175,7 @@ Json ParameterTable::resolve(const Json& given, std::string_view where) const {
       out.set(parameter->name, checked(*parameter, value, where));
     }
   }
-  for (const Parameter& parameter : parameters_) {
+  for (const RequestParameter& parameter : parameters_) {
     if (!parameter.fallback.is_null() && !out.contains(parameter.name)) {
       out.set(parameter.name, parameter.fallback);
     }
@@ -182,7 +185,7 @@ Json ParameterTable::resolve(const Json& given, std::string_view where) const {
 
 Json ParameterTable::describe() const {
   Json list = Json::array();
-  for (const Parameter& parameter : parameters_) {
+  for (const RequestParameter& parameter : parameters_) {
     Json entry = Json::object({{"name", parameter.name}, {"type", to_string(parameter.type)}});
     entry.set("default", parameter.fallback);
     if (parameter.min) {
@@ -209,7 +212,7 @@ Json ParameterTable::describe() const {
 
 std::string ParameterTable::help_text() const {
   std::string text;
-  for (const Parameter& parameter : parameters_) {
+  for (const RequestParameter& parameter : parameters_) {
     std::string flag = str_cat("  --", parameter.name);
     std::ranges::replace(flag, '_', '-');
     text += flag;
@@ -229,8 +232,8 @@ std::string ParameterTable::help_text() const {
   return text;
 }
 
-Json parse_parameter(const Parameter& parameter, std::string_view text) {
-  using Type = Parameter::Type;
+Json parse_parameter(const RequestParameter& parameter, std::string_view text) {
+  using Type = RequestParameter::Type;
   const std::string where = "command line";
   if (parameter.type == Type::kString) {
     return checked(parameter, Json(text), where);

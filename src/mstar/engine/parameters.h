@@ -12,7 +12,7 @@ namespace mstar {
 
 // One request parameter a model understands. Declared once; drives validation, /v1/models, the
 // command line's help, the page's forms and the documentation.
-struct Parameter {
+struct RequestParameter {
   enum class Type : uint8_t { kBool, kInt, kFloat, kString, kIntList, kFloatList, kObject, kAny };
 
   std::string name;
@@ -27,18 +27,18 @@ struct Parameter {
   int max_length = 4096;             // elements of a list, bytes of a string
 };
 
-const char* to_string(Parameter::Type type);
+const char* to_string(RequestParameter::Type type);
 
 // All parameters of one model. Thread-compatible: const after construction.
 class ParameterTable {
  public:
   ParameterTable() = default;
-  explicit ParameterTable(std::vector<Parameter> parameters);
+  explicit ParameterTable(std::vector<RequestParameter> parameters);
 
-  const std::vector<Parameter>& parameters() const { return parameters_; }
+  const std::vector<RequestParameter>& parameters() const { return parameters_; }
 
   // Null when unknown; aliases count.
-  const Parameter* find(std::string_view name) const;
+  const RequestParameter* find(std::string_view name) const;
 
   // Checks a request's object and fills in the defaults. Null members count as absent, aliases
   // come out under their name. Unknown names, wrong types and values out of range throw
@@ -52,11 +52,11 @@ class ParameterTable {
   std::string help_text() const;
 
  private:
-  std::vector<Parameter> parameters_;
+  std::vector<RequestParameter> parameters_;
 };
 
 // Parses a command line's text by the parameter's type ("1,2" for lists, "true"/"false", JSON
 // for objects). Throws like resolve().
-Json parse_parameter(const Parameter& parameter, std::string_view text);
+Json parse_parameter(const RequestParameter& parameter, std::string_view text);
 
 }  // namespace mstar

@@ -10,13 +10,18 @@ namespace {
 ParameterTable table() {
   return ParameterTable({
       {.name = "num_frames", .fallback = 1, .min = 1, .max = 400, .unit = "frames"},
-      {.name = "guidance_scale", .type = Parameter::Type::kFloat, .fallback = 6.0, .min = 0.0},
-      {.name = "window_mode", .type = Parameter::Type::kString, .choices = {"chained", "kv"}},
+      {.name = "guidance_scale",
+       .type = RequestParameter::Type::kFloat,
+       .fallback = 6.0,
+       .min = 0.0},
+      {.name = "window_mode",
+       .type = RequestParameter::Type::kString,
+       .choices = {"chained", "kv"}},
       {.name = "generate_sound",
-       .type = Parameter::Type::kBool,
+       .type = RequestParameter::Type::kBool,
        .fallback = false,
        .aliases = {"sound_gen"}},
-      {.name = "indexes", .type = Parameter::Type::kIntList, .min = 0},
+      {.name = "indexes", .type = RequestParameter::Type::kIntList, .min = 0},
   });
 }
 

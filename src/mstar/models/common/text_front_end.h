@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mstar/checkpoint/gguf.h"
+#include "mstar/engine/model.h"
+#include "mstar/text/chat_template.h"
+#include "mstar/text/detokenizer.h"
+#include "mstar/text/stop_matcher.h"
+#include "mstar/text/tokenizer.h"
+#include "mstar/text/tokenizer_config.h"
+
+namespace mstar {
+
+// What every model that reads and writes text has: tokenizer, chat template, stop tokens.
+// Immutable once loaded, thread-safe.
+struct TextFrontEnd {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  TokenizerConfig config;
+  std::shared_ptr<const ChatTemplate> chat_template;  // null: the checkpoint has none
+
+  // tokenizer.json and its companions in `folder`. Throws Error(kNotFound) without a tokenizer.
+  static TextFrontEnd load(const std::string& folder);
+
+  // The vocabulary and template inside a GGUF file.
+  static TextFrontEnd from_gguf(const GgufFile& file);
+
+  // Messages rendered by the chat template (`variables`: what else it may read, enable_thinking
+  // among them), or joined by line breaks where there is none. Media parts become the text that
+  // `media_text` gives for their index; text from the client never becomes a special token.
+  std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages,
+                                   const Json& variables) const;
+
+  // Plain text with the tokenizer's own begin token, special tokens as text.
+  std::vector<int32_t> encode_text(std::string_view text) const;
+};
+
+// The sampling parameters of language models, with the OpenAI API's names. `defaults` come from
+// the checkpoint's generation_config.json.
+std::vector<RequestParameter> language_parameters(const SamplingParams& defaults,
+                                                  int64_t default_max_tokens);
+
+// What a resolved parameter object says.
+SamplingParams sampling_params(const Json& parameters);
+std::vector<std::string> stop_strings(const Json& parameters);
+
+// The request's seed: `seed` when given, else one made from the request's id, so that it can be
+// told afterwards (FNV-1a).
+uint64_t request_seed(const Json& parameters, std::string_view request_id);
+
+// Tokens to text: decodes, stops at stop strings, says why the text ended. One request.
+class TextOutputStream : public OutputStream {
+ public:
+  struct Config {
+    std::vector<int32_t> stop_token_ids;  // end the text and are not shown
+    std::vector<std::string> stop_strings;
+    int64_t max_tokens = 0;
+    bool skip_special_tokens = true;
+  };
+
+  TextOutputStream(std::shared_ptr<const Tokenizer> tokenizer, Config config);
+
+  // `tensors` hold token ids, i32 of any shape.
+  std::vector<OutputChunk> write(Modality modality,
+                                 std::string_view edge,
+                                 const TensorList& tensors) override;
+
+  std::vector<OutputChunk> finish() override;
+
+  bool is_finished() const override { return !finish_reason_.empty(); }
+
+ private:
+  Detokenizer detokenizer_;
+  StopMatcher stops_;
+  Config config_;
+  int64_t num_tokens_ = 0;
+  std::string finish_reason_;
+};
+
+}  // namespace mstar
