@@ -185,7 +185,27 @@ AdmitOutcome KvCache::refuse(AdmitReason reason, const Segment& segment) const {
           .reason = reason,
           .resource = id(),
           .request = segment.request,
-          .label = segment.label};
+          .label = segment.label,
+          .pages_short = 0,
+          .message = {}};
+}
+
+AdmitOutcome KvCache::wait_for_reload(const Segment& segment) const {
+  AdmitOutcome outcome = refuse(AdmitReason::kRequestOffloading, segment);
+  outcome.ok = true;
+  outcome.ready = false;
+  return outcome;
+}
+
+// Forks share pages, so their source must have some.
+AdmitOutcome KvCache::check_forks(const std::vector<Fork>& forks) const {
+  for (const Fork& fork : forks) {
+    const CacheStream* source = streams_.find(fork.request, fork.from);
+    if (source != nullptr && source->offloaded) {
+      return wait_for_reload({fork.request, fork.from, 0});
+    }
+  }
+  return {};
 }
 
 // The stream whose tokens `segment` will see: its own, or through the step's pre-forks another's.
@@ -217,10 +237,7 @@ AdmitOutcome KvCache::check_segment(const KVStep& step, const Segment& segment) 
     return {};
   }
   if (stream->offloaded) {
-    AdmitOutcome outcome = refuse(AdmitReason::kRequestOffloading, segment);
-    outcome.ok = true;
-    outcome.ready = false;
-    return outcome;
+    return wait_for_reload(segment);
   }
   const int64_t len = stream->stored_len + segment.span;
   if (spec_.max_seq_len > 0 && len > spec_.max_seq_len) {
@@ -274,6 +291,12 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& contex
   }
   Slot& to = slot(context);
   MSTAR_CHECK(!to.admitted, "slot ", context.slot, " holds another step");
+  for (const std::vector<Fork>* forks : {&kv->pre_forks, &kv->post_forks}) {
+    AdmitOutcome outcome = check_forks(*forks);
+    if (!outcome) {
+      return outcome;
+    }
+  }
   const std::vector<Segment>& segments = step.segments_of(*kv);
   for (const Segment& segment : segments) {
     AdmitOutcome outcome = check_segment(*kv, segment);
@@ -424,10 +447,12 @@ void KvCache::plan_group(const PlanGroup& group, const std::vector<Segment>& seg
     indptr[row + 1] = indptr[row] + static_cast<int32_t>(num_used);
     last_page_len[row] =
         static_cast<int32_t>(num_used == 0 ? 0 : view.kv_len - (num_used - 1) * page_size);
-    for (int64_t position = view.prefix_len; position < view.kv_len; ++position) {
-      *token_to_page++ = pages[static_cast<int32_t>(position / page_size)];
-      *token_to_slot++ = static_cast<int32_t>(position % page_size);
-    }
+    fill_write_addresses(pages.ids(),
+                         view.prefix_len,
+                         view.kv_len,
+                         page_size,
+                         token_to_page + view.first_row,
+                         token_to_slot + view.first_row);
   }
   arrays.indptr.fill_rest(group.count + 1, indptr[group.count]);
   const bool whole = to.plan.leased;  // a captured graph sees the buffers, not this step's part
@@ -542,8 +567,10 @@ void KvCache::discard(const SubmoduleStep& step,
                 " tokens were committed after");
     stream->stored_len -= stream->undo_span;
     stream->released -= stream->undo_pages.size() * spec_.page_size;
-    stream->pages.insert_all(static_cast<int32_t>(stream->num_protected_pages(spec_.page_size)),
-                             stream->undo_pages);
+    if (!stream->undo_pages.empty()) {
+      stream->pages.insert_all(static_cast<int32_t>(stream->num_protected_pages(spec_.page_size)),
+                               stream->undo_pages);
+    }
     for (size_t page = stream->undo_chain; poisoned && page < stream->chain.size(); ++page) {
       index_.hide(stream->chain[page]);
     }

@@ -143,6 +143,8 @@ class KvCache : public Resource {
   Slot& slot(const StepContext& context);
   const Slot& slot(const StepContext& context) const;
   AdmitOutcome refuse(AdmitReason reason, const Segment& segment) const;
+  AdmitOutcome wait_for_reload(const Segment& segment) const;
+  AdmitOutcome check_forks(const std::vector<Fork>& forks) const;
   AdmitOutcome check_segment(const KVStep& step, const Segment& segment) const;
   int64_t pages_needed(const KVStep& step, const Segment& segment) const;
   const CacheStream* source_of(const KVStep& step, const Segment& segment, bool* forked) const;

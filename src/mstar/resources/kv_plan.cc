@@ -7,6 +7,18 @@
 
 namespace mstar {
 
+void fill_write_addresses(std::span<const int32_t> pages,
+                          int64_t first,
+                          int64_t last,
+                          int64_t page_size,
+                          int32_t* token_to_page,
+                          int32_t* token_to_slot) {
+  for (int64_t position = first; position < last; ++position) {
+    *token_to_page++ = pages[static_cast<size_t>(position / page_size)];
+    *token_to_slot++ = static_cast<int32_t>(position % page_size);
+  }
+}
+
 void KvArrays::reserve(int64_t num_seqs, int64_t num_tokens, int64_t num_pages, bool fixed) {
   indptr.reserve(num_seqs + 1, 0, fixed);
   indices.reserve(num_pages, PagePool::kSinkPage, fixed, false);

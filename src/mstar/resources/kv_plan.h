@@ -39,6 +39,14 @@ struct KvGroupPlan {
   int64_t num_seqs() const { return static_cast<int64_t>(sequences.size()); }
 };
 
+// Where the tokens at resident positions [first, last) of a stream go: page and slot of each.
+void fill_write_addresses(std::span<const int32_t> pages,
+                          int64_t first,
+                          int64_t last,
+                          int64_t page_size,
+                          int32_t* token_to_page,
+                          int32_t* token_to_slot);
+
 // Buffers behind one group.
 struct KvArrays {
   LabelId plan_label = -1;
