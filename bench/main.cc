@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: mstar_bench kernels [--json] [--only PATTERN] [--threads N] [--rounds N]\n"
-    "                           [--baseline FILE] [--list]\n"
+    "                           [--baseline FILE] [--no-peer] [--list]\n"
     "  --only      cases whose name contains PATTERN\n"
     "  --baseline  what an earlier --json printed; its times are shown beside\n"
     "  MSTAR_ISA   portable, avx2, avx512 or avx512_bf16 instead of the machine's best\n";
@@ -30,6 +30,7 @@ constexpr const char* kUsage =
 struct Options {
   bool json = false;
   bool list = false;
+  bool peer = true;
   std::string only;
   std::string baseline;
   int threads = 0;
@@ -50,6 +51,8 @@ Options parse_options(int argc, char** argv) {
       options.json = true;
     } else if (flag == "--list") {
       options.list = true;
+    } else if (flag == "--no-peer") {
+      options.peer = false;
     } else if (flag == "--only") {
       options.only = value();
     } else if (flag == "--baseline") {
@@ -163,10 +166,14 @@ void print_result(const Case& item, const Result& result) {
   std::fflush(stdout);
 }
 
-Result run_case(const Case& item, const Ceilings& ceilings, CpuStream& stream, int rounds) {
+Result run_case(const Case& item,
+                const Ceilings& ceilings,
+                CpuStream& stream,
+                int rounds,
+                bool with_peer) {
   const Case::Runs runs = item.prepare(stream);
   const double bandwidth_before = measure_bandwidth(stream.pool());
-  const Times measured = alternate(runs.ours, runs.peer, rounds);
+  const Times measured = alternate(runs.ours, with_peer ? runs.peer : nullptr, rounds);
   Result result;
   result.seconds = measured.ours;
   result.peer_seconds = measured.peer;
@@ -209,7 +216,7 @@ int run_kernels(const Options& options) {
     if (item.name.find(options.only) == std::string::npos) {
       continue;
     }
-    Result result = run_case(item, all, stream, options.rounds);
+    Result result = run_case(item, all, stream, options.rounds, options.peer);
     result.before_seconds = baseline_seconds(baseline, item.name);
     if (options.json) {
       results.push_back(result_json(item, result));

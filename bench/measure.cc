@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "bench/bench.h"
@@ -46,7 +47,11 @@ Times alternate(const std::function<void()>& ours, const std::function<void()>& 
   for (int round = 0; round < rounds; ++round) {
     our_times.push_back(time_calls(ours, our_repeats));
     if (peer) {
+      peer();  // wakes its threads
       peer_times.push_back(time_calls(peer, peer_repeats));
+      // OpenMP's threads spin on for some milliseconds: not at our kernel's cost.
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ours();
     }
   }
   return {median(our_times), peer ? median(peer_times) : 0.0};

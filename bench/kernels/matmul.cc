@@ -41,10 +41,22 @@ Tensor random_blocks(const Shape& shape, DType dtype) {
   return weight;
 }
 
-Case linear_case(DType dtype, int64_t m, int64_t n, int64_t k) {
+Case linear_case(DType dtype,
+                 int64_t m,
+                 int64_t n,
+                 int64_t k,
+                 Activations activations = Activations::kExact) {
   Case result;
   const DTypeInfo& layout = info(dtype);
-  result.name = str_cat("linear/", layout.name, "/m", m, "/n", n, "/k", k);
+  result.name = str_cat("linear/",
+                        layout.name,
+                        activations == Activations::kInt8 ? "-int8" : "",
+                        "/m",
+                        m,
+                        "/n",
+                        n,
+                        "/k",
+                        k);
   result.flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
   result.bytes = static_cast<double>(n * k / layout.block_size * layout.block_bytes);
   result.peak = dtype == DType::kBF16 ? Peak::kBF16 : Peak::kF32;
@@ -56,11 +68,12 @@ Case linear_case(DType dtype, int64_t m, int64_t n, int64_t k) {
     const auto copies =
         static_cast<int>(std::clamp<int64_t>((int64_t{192} << 20) / weight.size_bytes(), 1, 16));
     for (int copy = 0; copy < copies; ++copy) {
-      state->weights.push_back(PackedWeight::pack(weight, stream.pool()));
+      state->weights.push_back(
+          PackedWeight::pack(weight, stream.pool(), WeightFormat::kKeep, activations));
     }
-    const DType activations = dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
-    state->x = random_tensor({m, k}, activations, 2);
-    state->out = Tensor::empty({m, n}, activations);
+    const DType x_dtype = dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
+    state->x = random_tensor({m, k}, x_dtype, 2);
+    state->out = Tensor::empty({m, n}, x_dtype);
     Case::Runs runs;
     runs.ours = [state, &stream] {
       const PackedWeight& packed = state->weights[state->turn++ % state->weights.size()];
@@ -99,6 +112,9 @@ void add_matmul_cases(Cases& cases) {
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
     for (const int64_t m : {2, 8, 64, 512}) {
       cases.push_back(linear_case(dtype, m, 4096, 4096));
+    }
+    for (const int64_t m : {1, 2, 8, 64, 512}) {
+      cases.push_back(linear_case(dtype, m, 4096, 4096, Activations::kInt8));
     }
   }
   cases.push_back(linear_case(DType::kBF16, 1560, 1536, 1536));  // a video transformer's

@@ -191,6 +191,45 @@ TEST_P(MatmulTest, ABatchEqualsItsSinglesBitForBit) {
   }
 }
 
+TEST_P(MatmulTest, RoundedActivationsCostLittleAndBatchToo) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
+    const Tensor weight = random_weight({61, 480}, dtype, 5);
+    const Tensor values = dequantized(weight);
+    const PackedWeight packed =
+        PackedWeight::pack(weight, pool_, WeightFormat::kKeep, Activations::kInt8);
+    EXPECT_TRUE(packed.rounds_activations());
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      const Tensor x = random_tensor({70, 480}, type, 4);
+      // What the kernel rounds the activations to, multiplied exactly.
+      Tensor rounded = x.to(DType::kF32);
+      for (int64_t begin = 0; begin < rounded.num_elements(); begin += 32) {
+        float* block = rounded.data<float>() + begin;
+        float largest = 0.0F;
+        for (int64_t k = 0; k < 32; ++k) {
+          largest = std::max(largest, std::abs(block[k]));
+        }
+        for (int64_t k = 0; k < 32; ++k) {
+          block[k] = largest / 127.0F * std::nearbyint(block[k] * (127.0F / largest));
+        }
+      }
+      Tensor want = Tensor::empty({70, 61}, DType::kF32);
+      ref::linear(rounded, values, {}, want);
+      const Tensor all = linear(x, packed);
+      const Comparison result = compare(all, want, sum_tolerance(x, values, DType::kF32));
+      EXPECT_TRUE(result.passed) << to_string(dtype) << ' ' << result.to_string();
+      for (int64_t m = 1; m < 70; ++m) {
+        ASSERT_TRUE(same_bits(linear(x.slice(0, 70 - m, 70), packed), all.slice(0, 70 - m, 70)))
+            << to_string(dtype) << " x " << to_string(type) << " m=" << m;
+      }
+    }
+    Tensor bad = random_tensor({2, 480}, DType::kF32, 6);
+    bad.data<float>()[100] = std::numeric_limits<float>::infinity();
+    const Tensor out = linear(bad, packed);
+    EXPECT_TRUE(std::isnan(out.to_floats()[0]));
+    EXPECT_TRUE(std::isfinite(out.to_floats()[61]));
+  }
+}
+
 TEST_P(MatmulTest, LongAndTallProblemsToo) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kQ4_0}) {
     const Tensor weight = random_weight({203, 1056}, dtype, 6);

@@ -29,98 +29,205 @@ const FormatKernels& format_kernels(DType dtype) {
   }
 }
 
-float element(const PackRowsParams& p, int64_t row, int64_t k) {
-  if (p.x_is_bf16) {
-    const uint32_t bits = static_cast<const uint16_t*>(p.x)[row * p.x_stride + k];
-    const uint32_t wide = bits << 16;
-    float value;
-    __builtin_memcpy(&value, &wide, sizeof(value));
-    return value;
+const FormatKernels& format_kernels(DType dtype, PackedX form) {
+  switch (form) {
+    case PackedX::kBF16Pairs: return format_bf16_dot;
+    case PackedX::kInt8: return format_q8_0_int8;
+    case PackedX::kInt8Nibbles: return format_q4_0_int8;
+    case PackedX::kF32: break;
   }
-  return static_cast<const float*>(p.x)[row * p.x_stride + k];
+  return format_kernels(dtype);
 }
 
-void pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_end) {
+// The rows of tile `tile` begin here, and end where the next tile's begin.
+int64_t tile_row(const MatmulProblem& p, int64_t num_tiles, int64_t tile) {
+  return tile * p.m / num_tiles;
+}
+
+const uint8_t* x_row(const MatmulProblem& p, int64_t row) {
+  return static_cast<const uint8_t*>(p.x) + row * packed_row_bytes(p.x_form, p.weight.k_padded);
+}
+
+int tallest_tile(int64_t m, int64_t num_tiles) {
+  return static_cast<int>((m + num_tiles - 1) / num_tiles);
+}
+
+// For a tile of `rows` rows in a problem whose tallest has `tallest` (at most one more).
+TileFunction tile_function(const FormatKernels& format, int rows, int tallest, bool abreast) {
+  if (!abreast) {
+    return format.one[rows - 1];
+  }
+  return rows == tallest ? format.abreast[rows - 1] : format.abreast_taller[rows - 1];
+}
+
+// One or a few tiles: weights go from memory to registers, for the later tiles from the cache.
+void run_direct(const MatmulProblem& p, const MatmulRange& range) {
+  const FormatKernels& format = format_kernels(p.weight.dtype, p.x_form);
   const int64_t num_tiles = num_row_tiles(p.m, kTileRows);
-  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
-    const int64_t first = tile * p.m / num_tiles;
-    const int64_t rows = (tile + 1) * p.m / num_tiles - first;
-    float* out = static_cast<float*>(p.out) + first * p.k_padded;
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t k = 0; k < p.k; ++k) {
-        out[k * rows + row] = element(p, first + row, k);
-      }
-      for (int64_t k = p.k; k < p.k_padded; ++k) {
-        out[k * rows + row] = 0.0F;
-      }
-    }
-  }
-}
-
-// All rows fit one tile: weights go from memory to registers once.
-void run_one_tile(const MatmulProblem& p, const MatmulRange& range) {
-  const FormatKernels& format = format_kernels(p.weight.dtype);
-  const int rows = static_cast<int>(p.m);
-  const int abreast = panels_abreast(rows);
-  alignas(64) float sums[kTileRows * kPanel * 4];
-  TileParams tile{nullptr,
-                  p.weight.panel_bytes,
-                  static_cast<const float*>(p.x),
-                  p.weight.k_padded / format.block,
-                  sums,
-                  0,
-                  false};
+  const int tallest = tallest_tile(p.m, num_tiles);
+  const int abreast = format.width[tallest - 1];
+  alignas(64) float sums[kTileRows * kPanel * kMaxAbreast];
+  TileParams params;
+  params.panel_bytes = p.weight.panel_bytes;
+  params.num_blocks = p.weight.k_padded / format.block;
+  params.sums = sums;
   for (int64_t panel = range.panel_begin; panel < range.panel_end;) {
     const bool many = panel + abreast <= range.panel_end;
     const int64_t width = many ? abreast * kPanel : kPanel;
-    tile.panel = p.weight.data + panel * p.weight.panel_bytes;
-    tile.sums_stride = width;
-    (many ? format.abreast : format.tile)[rows - 1](tile);
-    finish_rows(p, 0, rows, panel * kPanel, width, sums, width);
+    params.panel = p.weight.data + panel * p.weight.panel_bytes;
+    params.sums_stride = width;
+    for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
+      const int64_t first = tile_row(p, num_tiles, tile);
+      const auto rows = static_cast<int>(tile_row(p, num_tiles, tile + 1) - first);
+      params.x = x_row(p, first);
+      tile_function(format, rows, tallest, many)(params);
+      finish_rows(p, first, rows, panel * kPanel, width, sums, width);
+    }
     panel += many ? abreast : 1;
   }
 }
 
-// Several tiles: each stretch of a panel is decoded once and meets all tiles from the cache.
-void run_many_tiles(const MatmulProblem& p, const MatmulRange& range) {
-  const FormatKernels& format = format_kernels(p.weight.dtype);
-  const FormatKernels& plain = format_f32;
-  const int64_t num_tiles = num_row_tiles(p.m, kTileRows);
-  const int64_t num_panels = range.panel_end - range.panel_begin;
-  const int64_t row_begin = range.tile_begin * p.m / num_tiles;
-  const int64_t row_end = range.tile_end * p.m / num_tiles;
-  const int64_t stride = num_panels * kPanel;
-  alignas(64) float sums[kScratchFloats];
-  alignas(64) float weights[kDepth * kPanel];
-  for (int64_t k = 0; k < p.weight.k_padded; k += kDepth) {
-    const int64_t depth = p.weight.k_padded - k < kDepth ? p.weight.k_padded - k : kDepth;
-    for (int64_t panel = 0; panel < num_panels; ++panel) {
-      const uint8_t* blocks = p.weight.data + (range.panel_begin + panel) * p.weight.panel_bytes +
-                              k / format.block * (format.block_bytes * kPanel);
-      format.decode(blocks, depth / format.block, weights);
-      for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
-        const int64_t first = tile * p.m / num_tiles;
-        const int64_t rows = (tile + 1) * p.m / num_tiles - first;
-        const TileParams params{
-            reinterpret_cast<const uint8_t*>(weights),
-            0,
-            static_cast<const float*>(p.x) + first * p.weight.k_padded + k * rows,
-            depth / plain.block,
-            sums + (first - row_begin) * stride + panel * kPanel,
-            stride,
-            k > 0};
-        plain.tile[rows - 1](params);
+// A stretch of k in a few neighbouring panels, as stored.
+struct Stretch {
+  const uint8_t* first;  // of the first panel
+  int64_t panel_bytes;   // to the next panel
+  int64_t bytes;         // in each panel
+};
+
+// Asks for a stretch that is decoded soon, a few lines at each call.
+struct Prefetcher {
+  Stretch stretch;
+  int64_t num_panels;
+  int64_t panel = 0;
+  int64_t offset = 0;
+
+  void ask(int64_t lines) {
+    for (; lines > 0 && panel < num_panels; --lines) {
+      __builtin_prefetch(stretch.first + panel * stretch.panel_bytes + offset, 0, 2);
+      offset += 64;
+      if (offset >= stretch.bytes) {
+        offset = 0;
+        ++panel;
       }
+    }
+  }
+};
+
+// Many tiles: a stretch of a few panels is decoded once (where the tiles cannot read it as it is)
+// and meets all tiles from the first-level cache. The sums wait in memory between two stretches of
+// k.
+struct ManyTiles {
+  const MatmulProblem& p;
+  const MatmulRange& range;
+  const FormatKernels& format;        // of the weight
+  const FormatKernels& tile_kernels;  // of what the tiles meet: f32 once decoded
+  int64_t num_tiles;
+  int tallest;
+  int64_t row_begin;
+  int64_t sums_stride;
+  float* sums;
+  float* weights;  // [panels of a stretch][depth][kPanel]
+
+  int64_t depth_at(int64_t k) const {
+    return p.weight.k_padded - k < kDepth ? p.weight.k_padded - k : kDepth;
+  }
+
+  Stretch stretch(int64_t panel, int64_t k) const {
+    const int64_t block_bytes = int64_t{format.block_bytes} * kPanel;
+    return {p.weight.data + panel * p.weight.panel_bytes + k / format.block * block_bytes,
+            p.weight.panel_bytes,
+            depth_at(k) / format.block * block_bytes};
+  }
+
+  int64_t width_at(int64_t panel) const {
+    const int abreast = tile_kernels.width[tallest - 1];
+    return panel + abreast <= range.panel_end ? abreast : 1;
+  }
+
+  // What comes after panels [panel, …) of the stretch at k.
+  Prefetcher prefetch_after(int64_t panel, int64_t k) const {
+    panel += width_at(panel);
+    if (panel == range.panel_end) {
+      panel = range.panel_begin;
+      k += kDepth;
+    }
+    return {stretch(panel, k), k < p.weight.k_padded ? width_at(panel) : 0};
+  }
+
+  void run(int64_t panel, int64_t k) const {
+    const int64_t depth = depth_at(k);
+    const int64_t width = width_at(panel);
+    const Stretch here = stretch(panel, k);
+    const bool decodes = format.decode != nullptr;
+    for (int64_t index = 0; decodes && index < width; ++index) {
+      format.decode(here.first + index * here.panel_bytes,
+                    depth / format.block,
+                    weights + index * depth * kPanel);
+    }
+    Prefetcher prefetcher = prefetch_after(panel, k);
+    const int64_t lines =
+        prefetcher.num_panels * here.bytes / 64 / (range.tile_end - range.tile_begin) + 1;
+    TileParams params;
+    params.panel = decodes ? reinterpret_cast<const uint8_t*>(weights) : here.first;
+    params.panel_bytes = decodes ? depth * kPanel * 4 : here.panel_bytes;
+    params.num_blocks = depth / tile_kernels.block;
+    params.sums_stride = sums_stride;
+    params.resume = k > 0;
+    for (int64_t tile = range.tile_begin; tile < range.tile_end; ++tile) {
+      prefetcher.ask(lines);
+      const int64_t first = tile_row(p, num_tiles, tile);
+      const auto rows = static_cast<int>(tile_row(p, num_tiles, tile + 1) - first);
+      params.x = x_row(p, first) + packed_row_bytes(p.x_form, k) * rows;
+      params.sums = sums + (first - row_begin) * sums_stride + (panel - range.panel_begin) * kPanel;
+      tile_function(tile_kernels, rows, tallest, width > 1)(params);
+    }
+  }
+};
+
+void run_many(const MatmulProblem& p, const MatmulRange& range) {
+  alignas(64) float sums[kScratchFloats];
+  alignas(64) float weights[kDepth * kPanel * kMaxAbreast];
+  const int64_t num_tiles = num_row_tiles(p.m, kTileRows);
+  const int64_t row_begin = tile_row(p, num_tiles, range.tile_begin);
+  const int64_t row_end = tile_row(p, num_tiles, range.tile_end);
+  const int64_t stride = (range.panel_end - range.panel_begin) * kPanel;
+  const FormatKernels& format = format_kernels(p.weight.dtype, p.x_form);
+  const ManyTiles tiles{p,
+                        range,
+                        format,
+                        format.decode != nullptr ? format_f32 : format,
+                        num_tiles,
+                        tallest_tile(p.m, num_tiles),
+                        row_begin,
+                        stride,
+                        sums,
+                        weights};
+  for (int64_t k = 0; k < p.weight.k_padded; k += kDepth) {
+    for (int64_t panel = range.panel_begin; panel < range.panel_end;
+         panel += tiles.width_at(panel)) {
+      tiles.run(panel, k);
     }
   }
   finish_rows(p, row_begin, row_end - row_begin, range.panel_begin * kPanel, stride, sums, stride);
 }
 
+bool goes_direct(const FormatKernels& format, int64_t m) {
+  const int64_t num_tiles = num_row_tiles(m, kTileRows);
+  return num_tiles <= format.direct_tiles && tallest_tile(m, num_tiles) <= format.direct_rows;
+}
+
+int64_t panel_step(DType dtype, PackedX form, int64_t m) {
+  const FormatKernels& format = format_kernels(dtype, form);
+  const int tallest = tallest_tile(m, num_row_tiles(m, kTileRows));
+  const bool decoded = !goes_direct(format, m) && format.decode != nullptr;
+  return (decoded ? format_f32 : format).width[tallest - 1];
+}
+
 void run(const MatmulProblem& problem, const MatmulRange& range) {
-  if (problem.m <= format_kernels(problem.weight.dtype).direct_rows) {
-    run_one_tile(problem, range);
+  if (goes_direct(format_kernels(problem.weight.dtype, problem.x_form), problem.m)) {
+    run_direct(problem, range);
   } else {
-    run_many_tiles(problem, range);
+    run_many(problem, range);
   }
 }
 
@@ -131,7 +238,13 @@ void decode(const WeightPanels& weight, int64_t panel, float* out) {
 
 }  // namespace
 
-extern const MatmulKernels
-    matmul_kernel_table{kTileRows, kPanel, false, kScratchFloats, &pack_rows, &run, &decode};
+extern const MatmulKernels matmul_kernel_table{kTileRows,
+                                               kPanel,
+                                               format_bf16_dot.block > 0,
+                                               kScratchFloats,
+                                               &panel_step,
+                                               &matmul_pack_rows,
+                                               &run,
+                                               &decode};
 
 }  // namespace mstar::MSTAR_ISA_NAMESPACE

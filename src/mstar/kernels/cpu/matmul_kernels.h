@@ -20,13 +20,29 @@ struct WeightPanels {
 };
 
 // Activations rearranged for the kernels: rows are cut into tiles of nearly equal height (tile t
-// of T holds rows [t * m / T, (t + 1) * m / T)), each stored k-major: [k_padded][height] f32, or
-// bf16 pairs [k_padded / 2][height][2] where the kernels dot bf16 directly.
+// of T holds rows [t * m / T, (t + 1) * m / T)), each stored k-major. With h rows in a tile:
+enum class PackedX : uint8_t {
+  kF32,          // [k_padded][h] f32
+  kBF16Pairs,    // [k_padded / 2][h][2] bf16
+  kInt8,         // blocks of 32 k: [h] f32 scales, [h] i32 sums of codes, [8][h][4] i8 codes
+  kInt8Nibbles,  // the same, each eight codes in the order 0, 2, 4, 6, 1, 3, 5, 7
+};
+
+inline int64_t packed_row_bytes(PackedX form, int64_t k_padded) {
+  switch (form) {
+    case PackedX::kF32: return 4 * k_padded;
+    case PackedX::kBF16Pairs: return 2 * k_padded;
+    case PackedX::kInt8:
+    case PackedX::kInt8Nibbles: break;
+  }
+  return k_padded / 32 * 40;
+}
+
 struct PackRowsParams {
   const void* x = nullptr;
   int64_t x_stride = 0;  // elements
   bool x_is_bf16 = false;
-  bool keep_bf16 = false;  // pack as bf16 pairs
+  PackedX form = PackedX::kF32;  // kBF16Pairs takes bf16 only
   int64_t m = 0;
   int64_t k = 0;
   int64_t k_padded = 0;
@@ -37,7 +53,7 @@ struct PackRowsParams {
 struct MatmulProblem {
   WeightPanels weight;
   const void* x = nullptr;  // packed
-  bool x_is_bf16 = false;   // packed as bf16 pairs
+  PackedX x_form = PackedX::kF32;
   int64_t m = 0;
 
   void* out = nullptr;
@@ -66,6 +82,8 @@ struct MatmulKernels {
   int panel_width;         // features of a panel
   bool dots_bf16;          // bf16 x bf16 goes through the machine's dot product
   int64_t scratch_floats;  // rows x features that one task's range may span
+  // Panels that are taken at once for m rows: ranges should hold whole multiples.
+  int64_t (*panel_step)(DType dtype, PackedX form, int64_t m);
   void (*pack_rows)(const PackRowsParams& params, int64_t tile_begin, int64_t tile_end);
   void (*run)(const MatmulProblem& problem, const MatmulRange& range);
   // One panel as f32 [k_padded][panel_width], without the row scales.
@@ -78,4 +96,7 @@ inline int64_t num_row_tiles(int64_t m, int tile_rows) {
 
 }  // namespace mstar
 
-MSTAR_DECLARE_PER_ISA(extern const MatmulKernels matmul_kernel_table;)
+MSTAR_DECLARE_PER_ISA(extern const MatmulKernels matmul_kernel_table;
+                      void matmul_pack_rows(const PackRowsParams& params,
+                                            int64_t tile_begin,
+                                            int64_t tile_end);)

@@ -2,8 +2,8 @@
 
 namespace mstar::MSTAR_ISA_NAMESPACE {
 
-extern const FormatKernels format_f32 = make_format_kernels<DType::kF32>(AllRows{});
-extern const FormatKernels format_bf16 = make_format_kernels<DType::kBF16>(AllRows{});
-extern const FormatKernels format_f16 = make_format_kernels<DType::kF16>(FewRows{});
+extern const FormatKernels format_f32 = make_format_kernels<DType::kF32>(4, AllRows{});
+extern const FormatKernels format_bf16 = make_format_kernels<DType::kBF16>(4, AllRows{});
+extern const FormatKernels format_f16 = make_format_kernels<DType::kF16>();
 
 }  // namespace mstar::MSTAR_ISA_NAMESPACE

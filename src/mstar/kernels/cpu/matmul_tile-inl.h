@@ -12,116 +12,129 @@
 namespace mstar::MSTAR_ISA_NAMESPACE {
 namespace {
 
+template <DType dtype>
+struct BlockShape {
+  static constexpr int kSubs =
+      PanelReader<dtype>::kBlock < 32 ? 1 : PanelReader<dtype>::kBlock / 32;
+  static constexpr int kGroups = PanelReader<dtype>::kBlock < 32 ? 1 : 4;  // of 8 values, in a sub
+  static constexpr int64_t kStride = int64_t{PanelReader<dtype>::kBlockBytes} * kPanel;
+};
+
+// Eight values of k: kRows x kPanels sums.
+template <DType dtype, int kRows, int kPanels>
+MSTAR_INLINE void add_group(const PanelReader<dtype> (&readers)[kPanels],
+                            const float* x,
+                            F (&sums)[kRows][kPanels]) {
+  // Either all rows' x or all panels' weights fit beside the sums, not both.
+  constexpr bool kRowsInside = kRows < kPanels;
+#pragma GCC unroll 8
+  for (int j = 0; j < 8; ++j) {
+    // Weights are loaded again rather than kept from j to j: registers are short.
+    asm volatile("" ::: "memory");
+    F held[kRowsInside ? kRows : kPanels];
+#pragma GCC unroll 8
+    for (int i = 0; i < (kRowsInside ? kRows : kPanels); ++i) {
+      held[i] = kRowsInside ? splat(x[j * kRows + i]) : readers[i].value(j);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < (kRowsInside ? kPanels : kRows); ++i) {
+      const F other = kRowsInside ? readers[i].value(j) : splat(x[j * kRows + i]);
+#pragma GCC unroll 8
+      for (int h = 0; h < (kRowsInside ? kRows : kPanels); ++h) {
+        F& sum = kRowsInside ? sums[h][i] : sums[i][h];
+        sum = mul_add(other, held[h], sum);
+      }
+    }
+  }
+}
+
 template <DType dtype, int kRows, int kPanels>
 void run_tile(const TileParams& p) {
-  using Reader = PanelReader<dtype>;
-  constexpr int kColumns = kPanels * kVectors;
-  constexpr int kSubs = Reader::kBlock < 32 ? 1 : Reader::kBlock / 32;
-  constexpr int kGroups = Reader::kBlock < 32 ? 1 : 4;
-  constexpr int64_t kBlockStride = int64_t{Reader::kBlockBytes} * kPanel;
-  F sums[kRows][kColumns];
+  using Shape = BlockShape<dtype>;
+  F sums[kRows][kPanels];
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
-    for (int c = 0; c < kColumns; ++c) {
+    for (int c = 0; c < kPanels; ++c) {
       sums[row][c] = p.resume ? load(p.sums + row * p.sums_stride + c * kLanes) : splat(0.0F);
     }
   }
-  const float* x = p.x;
+  const auto* x = static_cast<const float*>(p.x);
   const uint8_t* block = p.panel;
-  for (int64_t index = 0; index < p.num_blocks; ++index, block += kBlockStride) {
-    for (int sub = 0; sub < kSubs; ++sub) {
-      Reader readers[kColumns];
+  const int64_t panel_bytes = p.panel_bytes;
+  for (int64_t left = p.num_blocks; left > 0; --left, block += Shape::kStride) {
+    for (int sub = 0; sub < Shape::kSubs; ++sub) {
+      PanelReader<dtype> readers[kPanels];
 #pragma GCC unroll 8
-      for (int c = 0; c < kColumns; ++c) {
-        readers[c].start(block + c / kVectors * p.panel_bytes, sub, c % kVectors * kLanes);
+      for (int c = 0; c < kPanels; ++c) {
+        readers[c].start(block + c * panel_bytes, sub);
       }
-      for (int g = 0; g < kGroups; ++g) {
+      for (int g = 0; g < Shape::kGroups; ++g, x += 8 * kRows) {
 #pragma GCC unroll 8
-        for (int c = 0; c < kColumns; ++c) {
-          readers[c].group(block + c / kVectors * p.panel_bytes, sub, g, c % kVectors * kLanes);
+        for (int c = 0; c < kPanels; ++c) {
+          readers[c].group(block + c * panel_bytes, sub, g);
         }
-#pragma GCC unroll 8
-        for (int j = 0; j < 8; ++j) {
-          F w[kColumns];
-#pragma GCC unroll 8
-          for (int c = 0; c < kColumns; ++c) {
-            w[c] = readers[c].value(j);
-          }
-#pragma GCC unroll 8
-          for (int row = 0; row < kRows; ++row) {
-            const F value = splat(x[j * kRows + row]);
-#pragma GCC unroll 8
-            for (int c = 0; c < kColumns; ++c) {
-              sums[row][c] = mul_add(value, w[c], sums[row][c]);
-            }
-          }
-        }
-        x += 8 * kRows;
+        add_group<dtype, kRows, kPanels>(readers, x, sums);
       }
     }
   }
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
-    for (int c = 0; c < kColumns; ++c) {
+    for (int c = 0; c < kPanels; ++c) {
       store(p.sums + row * p.sums_stride + c * kLanes, sums[row][c]);
     }
   }
 }
 
-// One panel's blocks as f32 [k][kPanel], for reuse by many tiles.
+// A panel's blocks as f32 [k][kPanel], for reuse by many tiles.
 template <DType dtype>
 void decode_panel(const uint8_t* block, int64_t num_blocks, float* out) {
-  using Reader = PanelReader<dtype>;
-  constexpr int kSubs = Reader::kBlock < 32 ? 1 : Reader::kBlock / 32;
-  constexpr int kGroups = Reader::kBlock < 32 ? 1 : 4;
-  for (int64_t index = 0; index < num_blocks; ++index) {
-    for (int sub = 0; sub < kSubs; ++sub) {
-      Reader readers[kVectors];
-#pragma GCC unroll 8
-      for (int c = 0; c < kVectors; ++c) {
-        readers[c].start(block, sub, c * kLanes);
-      }
-      for (int g = 0; g < kGroups; ++g, out += 8 * kPanel) {
-#pragma GCC unroll 8
-        for (int c = 0; c < kVectors; ++c) {
-          readers[c].group(block, sub, g, c * kLanes);
-        }
+  using Shape = BlockShape<dtype>;
+  for (int64_t left = num_blocks; left > 0; --left, block += Shape::kStride) {
+    for (int sub = 0; sub < Shape::kSubs; ++sub) {
+      PanelReader<dtype> reader;
+      reader.start(block, sub);
+      for (int g = 0; g < Shape::kGroups; ++g, out += 8 * kPanel) {
+        reader.group(block, sub, g);
 #pragma GCC unroll 8
         for (int j = 0; j < 8; ++j) {
-#pragma GCC unroll 8
-          for (int c = 0; c < kVectors; ++c) {
-            store(out + j * kPanel + c * kLanes, readers[c].value(j));
-          }
+          store(out + j * kPanel, reader.value(j));
         }
       }
     }
-    block += int64_t{Reader::kBlockBytes} * kPanel;
   }
 }
 
-template <int... values>
-struct IntList {};
-
-#if defined(__AVX512F__)
-using AllRows = IntList<1, 2, 3, 4, 5, 6, 7, 8>;
-#elif defined(__AVX2__)
-using AllRows = IntList<1, 2, 3, 4, 5, 6>;
-#else
-using AllRows = IntList<1, 2, 3, 4>;
-#endif
-// Types that cost more to decode than to read twice: beyond two rows their panels are decoded
-// into the cache first.
-using FewRows = IntList<1, 2>;
-
 template <DType dtype, int... rows>
-constexpr FormatKernels make_format_kernels(IntList<rows...>) {
+constexpr FormatKernels make_format_kernels(int direct_tiles, IntList<rows...>) {
   return {PanelReader<dtype>::kBlock,
           PanelReader<dtype>::kBlockBytes,
           sizeof...(rows),
+          direct_tiles,
+          {panels_abreast(rows)...},
           {&run_tile<dtype, rows, 1>...},
           {&run_tile<dtype, rows, panels_abreast(rows)>...},
+          {&run_tile<dtype, rows, panels_abreast(rows + 1)>...},
+          &decode_panel<dtype>};
+}
+
+// Types that cost more to decode than to read twice: beyond two rows their panels are decoded
+// into the cache first. Fewer panels abreast than sums would allow: their scales want registers.
+constexpr int few_abreast(int rows) {
+  return kSums >= 24 ? panels_abreast(rows) : rows == 1 ? 3 : 2;
+}
+
+template <DType dtype>
+constexpr FormatKernels make_format_kernels() {
+  return {PanelReader<dtype>::kBlock,
+          PanelReader<dtype>::kBlockBytes,
+          2,
+          1,
+          {few_abreast(1), few_abreast(2)},
+          {&run_tile<dtype, 1, 1>, &run_tile<dtype, 2, 1>},
+          {&run_tile<dtype, 1, few_abreast(1)>, &run_tile<dtype, 2, few_abreast(2)>},
+          {},
           &decode_panel<dtype>};
 }
 

@@ -11,6 +11,9 @@
 namespace mstar {
 
 int panel_block_size(DType dtype) {
+  if (dtype == DType::kQ8_0 || dtype == DType::kQ4_0) {
+    return 64;  // two of the format's
+  }
   return is_quantized(dtype) ? info(dtype).block_size : 8;
 }
 
@@ -20,6 +23,8 @@ int panel_block_bytes(DType dtype) {
     case DType::kBF16: return 16;
     case DType::kF16: return 16;
     case DType::kI8: return 8;
+    case DType::kQ8_0: return 68;
+    case DType::kQ4_0: return 36;
     case DType::kQ4_K: return 148;  // its scales and minima widened from 6 to 8 bits
     case DType::kQ5_K: return 180;
     default: break;
@@ -83,10 +88,10 @@ class ColumnWriter {
     const int size = panel_block_size(data_.dtype);
     const int64_t bytes = panel_block_bytes(data_.dtype);
     QuantizedBlock block;
-    for (int64_t begin = 0; begin < data_.k; begin += size) {
+    for (int64_t begin = 0; begin < data_.k; begin += info(data_.dtype).block_size) {
       read_block(data_.dtype, source, block);
       base_ = begin / size * bytes;
-      write_block(block, source);
+      write_block(block, source, static_cast<int>(begin % size / 32));
       source += info(data_.dtype).block_bytes;
     }
   }
@@ -98,17 +103,19 @@ class ColumnWriter {
     return panel_ + (base_ + offset) * width_ + column_ * size;
   }
 
-  void write_block(const QuantizedBlock& block, const std::byte* source) {
+  // `half`: which of two blocks, for the types whose panels hold pairs.
+  void write_block(const QuantizedBlock& block, const std::byte* source, int half) {
     switch (data_.dtype) {
       case DType::kQ8_0:
-        std::memcpy(entry(0, 2), source, 2);
+        std::memcpy(entry(2 * half, 2), source, 2);
         for (int k = 0; k < 32; ++k) {
-          put(entry(2 + k / 4 * 4, 4) + k % 4, static_cast<uint8_t>(block.code[k] + 128));
+          put(entry(4 + 32 * half + k / 4 * 4, 4) + k % 4,
+              static_cast<uint8_t>(block.code[k] + 128));
         }
         return;
       case DType::kQ4_0:
-        std::memcpy(entry(0, 2), source, 2);
-        return write_words(block, 32, 8, 2, -1);
+        std::memcpy(entry(2 * half, 2), source, 2);
+        return write_words(block, 32, 8, 4 + 16 * half, -1);
       case DType::kQ4_1: write_halfs(source); return write_words(block, 32, 0, 4, -1);
       case DType::kQ5_0:
         std::memcpy(entry(0, 2), source, 2);
@@ -244,7 +251,18 @@ WeightPanels PackedWeight::Data::view() const {
           dtype};
 }
 
-PackedWeight PackedWeight::pack(const Tensor& weight, ThreadPool& pool, WeightFormat format) {
+PackedX PackedWeight::Data::form_of(DType x) const {
+  if (int8_activations) {
+    return dtype == DType::kQ4_0 ? PackedX::kInt8Nibbles : PackedX::kInt8;
+  }
+  const bool dots = dtype == DType::kBF16 && x == DType::kBF16 && matmul_kernels(isa).dots_bf16;
+  return dots ? PackedX::kBF16Pairs : PackedX::kF32;
+}
+
+PackedWeight PackedWeight::pack(const Tensor& weight,
+                                ThreadPool& pool,
+                                WeightFormat format,
+                                Activations activations) {
   MSTAR_CHECK(weight.num_dims() == 2, "weight is ", weight.to_string());
   MSTAR_CHECK(is_floating(weight.dtype()) || is_quantized(weight.dtype()),
               "weight is ",
@@ -254,11 +272,14 @@ PackedWeight PackedWeight::pack(const Tensor& weight, ThreadPool& pool, WeightFo
   data->dtype = stored_dtype(weight.dtype(), format);
   data->n = weight.dim(0);
   data->k = weight.dim(1);
+  data->int8_activations = activations == Activations::kInt8 &&
+                           (data->dtype == DType::kQ8_0 || data->dtype == DType::kQ4_0);
   data->isa = active_isa();
   data->panel_width = matmul_kernels(data->isa).panel_width;
   const int block = panel_block_size(data->dtype);
   data->k_padded = ceil_div(data->k, block) * block;
   data->panel_bytes = data->k_padded / block * panel_block_bytes(data->dtype) * data->panel_width;
+  data->panel_bytes = (data->panel_bytes + 63) / 64 * 64;  // panels begin at cache lines
   const int64_t num_panels = ceil_div(data->n, data->panel_width);
   data->panels = Tensor::empty({num_panels * data->panel_bytes}, DType::kU8);
   if (data->dtype == DType::kI8) {
@@ -299,6 +320,10 @@ int64_t PackedWeight::in_features() const {
 
 DType PackedWeight::dtype() const {
   return data_->dtype;
+}
+
+bool PackedWeight::rounds_activations() const {
+  return data_->int8_activations;
 }
 
 int64_t PackedWeight::size_bytes() const {

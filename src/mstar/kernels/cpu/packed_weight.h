@@ -15,6 +15,7 @@ struct PackedWeight::Data {
   int64_t n = 0;
   int64_t k = 0;
   Isa isa = Isa::kPortable;  // whose kernels read it
+  bool int8_activations = false;
   int panel_width = 0;
   int64_t k_padded = 0;
   int64_t panel_bytes = 0;
@@ -22,6 +23,9 @@ struct PackedWeight::Data {
   Tensor row_scales;  // f32 [num_panels * panel_width], kI8 only
 
   WeightPanels view() const;
+
+  // The form that the kernels want activations of that type in.
+  PackedX form_of(DType x) const;
 };
 
 // k values in one block of a panel, and the block's bytes for each feature.

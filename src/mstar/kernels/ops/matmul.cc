@@ -44,18 +44,32 @@ struct Grid {
 // second-level cache.
 constexpr int64_t kTaskRows = 192;
 
-Grid make_grid(const MatmulKernels& kernels, int64_t m, int64_t n, int num_threads) {
+// Bytes of weight that make a task of a few rows: enough to keep the memory's prefetchers going,
+// few enough that the threads finish together.
+constexpr int64_t kTaskBytes = 512 << 10;
+// Tasks for each thread where rows are many: the last one idles the others for half of itself.
+constexpr int64_t kTasksPerThread = 32;
+
+Grid make_grid(const CpuStream& stream,
+               const MatmulKernels& kernels,
+               const WeightPanels& weight,
+               PackedX form,
+               int64_t m) {
   Grid grid;
   grid.num_tiles = num_row_tiles(m, kernels.tile_rows);
-  grid.num_panels = ceil_div(n, kernels.panel_width);
+  grid.num_panels = ceil_div(weight.n, kernels.panel_width);
   grid.row_tasks = ceil_div(m, kTaskRows);
   grid.tiles_per_task = ceil_div(grid.num_tiles, grid.row_tasks);
   grid.row_tasks = ceil_div(grid.num_tiles, grid.tiles_per_task);
-  // Enough tasks to balance, each small enough for the scratch.
-  const int64_t wanted = ceil_div(int64_t{8} * num_threads, grid.row_tasks);
+  const int64_t step = kernels.panel_step(weight.dtype, form, m);
+  int64_t wanted = kTaskBytes / std::max<int64_t>(weight.panel_bytes, 1);
+  if (grid.num_tiles > 4) {
+    const int64_t tasks = kTasksPerThread * stream.num_threads();
+    wanted = std::max<int64_t>(8, grid.num_panels * grid.row_tasks / tasks);
+  }
   const int64_t most =
       kernels.scratch_floats / (grid.tiles_per_task * kernels.tile_rows * kernels.panel_width);
-  grid.panels_per_task = std::clamp<int64_t>(ceil_div(grid.num_panels, wanted), 1, most);
+  grid.panels_per_task = std::max(step, std::min(wanted, most) / step * step);
   grid.panel_tasks = ceil_div(grid.num_panels, grid.panels_per_task);
   return grid;
 }
@@ -144,6 +158,7 @@ PackRowsParams pack_params(const Tensor& x, const PackedWeight::Data& weight) {
   rows.x = x.bytes();
   rows.x_stride = x.stride(0);
   rows.x_is_bf16 = x.dtype() == DType::kBF16;
+  rows.form = weight.form_of(x.dtype());
   rows.m = x.dim(0);
   rows.k = weight.k;
   rows.k_padded = weight.k_padded;
@@ -171,6 +186,7 @@ void linear(Stream& stream,
   const MatmulKernels& kernels = matmul_kernels(data.isa);
   MatmulProblem whole;
   whole.weight = data.view();
+  whole.x_form = data.form_of(x.dtype());
   set_epilogue(epilogue, out, whole);
   const int64_t m = x.dim(0);
   const int64_t pass = rows_per_pass(data.k_padded);
@@ -178,12 +194,14 @@ void linear(Stream& stream,
     const Tensor rows = x.slice(0, first, std::min(m, first + pass));
     LinearParams params{rows_below(whole, first), {}, &kernels};
     params.problem.m = rows.dim(0);
-    params.grid = make_grid(kernels, rows.dim(0), data.n, cpu.num_threads());
+    params.grid = make_grid(cpu, kernels, whole.weight, whole.x_form, rows.dim(0));
     Tensor packed;
-    if (rows.dim(0) == 1 && rows.dtype() == DType::kF32 && data.k == data.k_padded) {
+    if (rows.dim(0) == 1 && rows.dtype() == DType::kF32 && whole.x_form == PackedX::kF32 &&
+        data.k == data.k_padded) {
       params.problem.x = rows.bytes();
     } else {
-      packed = stream.empty({rows.dim(0), data.k_padded}, DType::kF32);
+      packed =
+          stream.empty({rows.dim(0), packed_row_bytes(whole.x_form, data.k_padded)}, DType::kU8);
       PackRowsParams pack = pack_params(rows, data);
       pack.out = packed.bytes();
       enqueue_pack(cpu, kernels, pack);
@@ -226,7 +244,8 @@ void run_grouped(const GroupedParams<kCapacity>& p, int task) {
   }
   MatmulProblem problem = rows_below(p.common, first);
   problem.m = rows;
-  problem.x = static_cast<const float*>(p.pack.out) + first * p.pack.k_padded;
+  problem.x = static_cast<const std::byte*>(p.pack.out) +
+              first * packed_row_bytes(p.pack.form, p.pack.k_padded);
   problem.weight.data = p.panels[expert];
   problem.weight.row_scales = p.row_scales[expert];
   const int64_t num_tiles = num_row_tiles(rows, p.kernels->tile_rows);
@@ -247,7 +266,7 @@ void pack_grouped(const GroupedParams<kCapacity>& p, int expert) {
     return;
   }
   rows.x = row_at(rows.x, rows.x_is_bf16, first * rows.x_stride);
-  rows.out = static_cast<float*>(rows.out) + first * rows.k_padded;
+  rows.out = static_cast<std::byte*>(rows.out) + first * packed_row_bytes(rows.form, rows.k_padded);
   p.kernels->pack_rows(rows, 0, num_row_tiles(rows.m, p.kernels->tile_rows));
 }
 
@@ -292,7 +311,7 @@ void grouped_linear(Stream& stream,
   for (const PackedWeight& weight : weights) {
     const PackedWeight::Data& data = weight.data();
     MSTAR_CHECK(data.n == first.n && data.k == first.k && data.dtype == first.dtype &&
-                    data.isa == first.isa,
+                    data.isa == first.isa && data.int8_activations == first.int8_activations,
                 "experts differ in shape or type");
   }
   MSTAR_CHECK(is_activation(x) && x.dim(1) == first.k, "x ", x.to_string(), " k=", first.k);
@@ -320,7 +339,9 @@ void grouped_linear(Stream& stream,
   const int64_t wanted = ceil_div(int64_t{8} * cpu.num_threads(), params.num_experts);
   params.panels_per_task = std::clamp<int64_t>(ceil_div(params.num_panels, wanted), 1, most);
   params.panel_tasks = static_cast<int>(ceil_div(params.num_panels, params.panels_per_task));
-  const Tensor packed = stream.empty({x.dim(0), first.k_padded}, DType::kF32);
+  params.common.x_form = params.pack.form;
+  const Tensor packed =
+      stream.empty({x.dim(0), packed_row_bytes(params.pack.form, first.k_padded)}, DType::kU8);
   params.pack.out = packed.bytes();
   if (weights.size() <= 16) {
     enqueue_grouped<16>(cpu, weights, params);
@@ -420,17 +441,23 @@ void matmul_nt(Stream& stream, const Tensor& a, const Tensor& b, float alpha, Te
   CpuStream& cpu = as_cpu(stream);
   MatmulNtParams p{};
   p.kernels = &matmul_kernels(active_isa());
-  p.grid = make_grid(*p.kernels, m, n, cpu.num_threads());
-  p.num_panels = p.grid.num_panels;
   const int64_t k_padded = ceil_div(a3.dim(2), 8) * 8;
   p.problem.weight.n = n;
   p.problem.weight.k_padded = k_padded;
   p.problem.weight.panel_bytes = k_padded * p.kernels->panel_width * 4;
   p.problem.m = m;
+  p.grid = make_grid(cpu, *p.kernels, p.problem.weight, PackedX::kF32, m);
+  p.num_panels = p.grid.num_panels;
   set_epilogue(Epilogue{}, out3.select(0, 0), p.problem);
   p.problem.alpha = alpha;
-  p.pack_a = {
-      a3.bytes(), a3.stride(1), a3.dtype() == DType::kBF16, false, m, a3.dim(2), k_padded, nullptr};
+  p.pack_a = {a3.bytes(),
+              a3.stride(1),
+              a3.dtype() == DType::kBF16,
+              PackedX::kF32,
+              m,
+              a3.dim(2),
+              k_padded,
+              nullptr};
   p.b = b3.bytes();
   p.b_stride = b3.stride(1);
   p.b_is_bf16 = b3.dtype() == DType::kBF16;

@@ -1,0 +1,134 @@
+// Activations into the tiles that the matmul kernels read.
+#include "mstar/kernels/cpu/matmul_formats.h"
+#include "mstar/kernels/cpu/matmul_kernels.h"
+#include "mstar/kernels/cpu/matmul_vec-inl.h"
+
+namespace mstar::MSTAR_ISA_NAMESPACE {
+namespace {
+
+float element(const PackRowsParams& p, int64_t row, int64_t k) {
+  if (k >= p.k) {
+    return 0.0F;
+  }
+  if (p.x_is_bf16) {
+    const uint32_t bits = static_cast<const uint16_t*>(p.x)[row * p.x_stride + k];
+    const uint32_t wide = bits << 16;
+    float value;
+    __builtin_memcpy(&value, &wide, sizeof(value));
+    return value;
+  }
+  return static_cast<const float*>(p.x)[row * p.x_stride + k];
+}
+
+// kLanes values of a row, all inside it.
+F row_values(const PackRowsParams& p, int64_t row, int64_t k) {
+  const int64_t index = row * p.x_stride + k;
+  return p.x_is_bf16 ? load_bf16(static_cast<const uint16_t*>(p.x) + index)
+                     : load(static_cast<const float*>(p.x) + index);
+}
+
+void pack_floats(const PackRowsParams& p, int64_t first, int64_t rows, float* out) {
+  float values[kTileRows][kLanes];
+  int64_t k = 0;
+  for (; k + kLanes <= p.k; k += kLanes) {
+    if (rows == 1) {
+      store(out + k, row_values(p, first, k));
+      continue;
+    }
+    for (int64_t row = 0; row < rows; ++row) {
+      store(values[row], row_values(p, first + row, k));
+    }
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      for (int64_t row = 0; row < rows; ++row) {
+        out[(k + lane) * rows + row] = values[row][lane];
+      }
+    }
+  }
+  for (; k < p.k_padded; ++k) {
+    for (int64_t row = 0; row < rows; ++row) {
+      out[k * rows + row] = element(p, first + row, k);
+    }
+  }
+}
+
+void pack_pairs(const PackRowsParams& p, int64_t first, int64_t rows, uint32_t* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const uint16_t* x = static_cast<const uint16_t*>(p.x) + (first + row) * p.x_stride;
+    for (int64_t k = 0; k < p.k_padded; k += 2) {
+      const uint32_t low = k < p.k ? x[k] : 0U;
+      const uint32_t high = k + 1 < p.k ? x[k + 1] : 0U;
+      out[k / 2 * rows + row] = low | high << 16;
+    }
+  }
+}
+
+// 32 values to codes: the largest magnitude becomes 127. Returns the scale; NaN and infinity in
+// the values make it NaN, so that they reach the output.
+float round_block(const float (&values)[32], int32_t (&codes)[32]) {
+  float largest = 0.0F;
+  float not_finite = 0.0F;
+  for (const float value : values) {
+    const float magnitude = value < 0.0F ? -value : value;
+    largest = magnitude > largest ? magnitude : largest;
+    not_finite += value * 0.0F;
+  }
+  const float inverse = largest > 0.0F ? 127.0F / largest : 0.0F;
+  for (int index = 0; index < 32; ++index) {
+    // Adding 1.5 * 2^23 leaves the rounded integer in the low bits; a code never leaves int8.
+    const float shifted = values[index] * inverse + 12582912.0F;
+    int32_t bits;
+    __builtin_memcpy(&bits, &shifted, sizeof(bits));
+    codes[index] = (bits << 24) >> 24;
+  }
+  return largest / 127.0F + not_finite;
+}
+
+void pack_int8(const PackRowsParams& p, int64_t first, int64_t rows, uint8_t* out) {
+  float values[32];
+  int32_t codes[32];
+  for (int64_t k = 0; k < p.k_padded; k += 32, out += kInt8BlockBytes * rows) {
+    for (int64_t row = 0; row < rows; ++row) {
+      if (k + 32 <= p.k) {
+        for (int64_t lane = 0; lane < 32; lane += kLanes) {
+          store(values + lane, row_values(p, first + row, k + lane));
+        }
+      } else {
+        for (int64_t index = 0; index < 32; ++index) {
+          values[index] = element(p, first + row, k + index);
+        }
+      }
+      const float scale = round_block(values, codes);
+      int32_t sum = 0;
+      for (int64_t index = 0; index < 32; ++index) {
+        sum += codes[index];
+        int64_t place = index;
+        if (p.form == PackedX::kInt8Nibbles) {
+          place = index / 8 * 8 + index % 2 * 4 + index % 8 / 2;
+        }
+        out[8 * rows + (place / 4 * rows + row) * 4 + place % 4] =
+            static_cast<uint8_t>(codes[index]);
+      }
+      __builtin_memcpy(out + 4 * row, &scale, sizeof(scale));
+      __builtin_memcpy(out + 4 * (rows + row), &sum, sizeof(sum));
+    }
+  }
+}
+
+}  // namespace
+
+void matmul_pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_end) {
+  const int64_t num_tiles = num_row_tiles(p.m, kTileRows);
+  for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
+    const int64_t first = tile * p.m / num_tiles;
+    const int64_t rows = (tile + 1) * p.m / num_tiles - first;
+    uint8_t* out = static_cast<uint8_t*>(p.out) + first * packed_row_bytes(p.form, p.k_padded);
+    switch (p.form) {
+      case PackedX::kF32: pack_floats(p, first, rows, reinterpret_cast<float*>(out)); break;
+      case PackedX::kBF16Pairs: pack_pairs(p, first, rows, reinterpret_cast<uint32_t*>(out)); break;
+      case PackedX::kInt8:
+      case PackedX::kInt8Nibbles: pack_int8(p, first, rows, out); break;
+    }
+  }
+}
+
+}  // namespace mstar::MSTAR_ISA_NAMESPACE
