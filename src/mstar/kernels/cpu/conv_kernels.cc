@@ -66,6 +66,8 @@ struct TapGroup {
 
 struct Workspace {
   Origin origins[kMaxRows];
+  int64_t out_at[kMaxRows];  // elements from the start of out and residual to each position
+  int64_t residual_at[kMaxRows];
   int num_segments[kMaxRows / kConvRows];
   Segment segments[kMaxRows / kConvRows][kMaxTaps];
   alignas(64) float sums[kMaxPanels * kMaxRows * kConvColumns];
@@ -89,16 +91,19 @@ Task make_task(const ConvProblem& p, int task) {
   return made;
 }
 
-void find_origins(const ConvProblem& p, const Task& task, Origin* origins) {
+void find_origins(const ConvProblem& p, const Task& task, Workspace& work) {
   const int64_t width = p.out_size[2];
   const int64_t height = p.out_size[1];
   int64_t w = task.row_begin % width;
   int64_t h = task.row_begin / width % height;
   int64_t t = task.row_begin / width / height;
   for (int row = 0; row < task.num_rows; ++row) {
-    origins[row] = {{static_cast<int32_t>(t * p.stride[0]) - p.pad[0],
-                     static_cast<int32_t>(h * p.stride[1]) - p.pad[1],
-                     static_cast<int32_t>(w * p.stride[2]) - p.pad[2]}};
+    work.origins[row] = {{static_cast<int32_t>(t * p.stride[0]) - p.pad[0],
+                          static_cast<int32_t>(h * p.stride[1]) - p.pad[1],
+                          static_cast<int32_t>(w * p.stride[2]) - p.pad[2]}};
+    work.out_at[row] = t * p.out.stride[0] + h * p.out.stride[1] + w * p.out.stride[2];
+    work.residual_at[row] =
+        t * p.residual.stride[0] + h * p.residual.stride[1] + w * p.residual.stride[2];
     if (++w == width) {
       w = 0;
       if (++h == height) {
@@ -166,30 +171,23 @@ int panel_vectors(const ConvProblem& p, int panel) {
   return left >= kConvColumns ? kConvVectors : (left + kLanes - 1) / kLanes;
 }
 
-void finish(const ConvProblem& p, const Task& task, int panel, int vectors, const float* sums) {
-  const int64_t width = p.out_size[2];
-  const int64_t height = p.out_size[1];
+void finish(const ConvProblem& p, const Task& task, int panel, int vectors, const Workspace& work) {
   const int64_t first = int64_t{panel} * kConvColumns;
+  const float* sums = work.sums + (panel - task.panel_begin) * kMaxRows * kConvColumns;
   for (int row = 0; row < task.num_rows; ++row, sums += vectors * kLanes) {
-    const int64_t position = task.row_begin + row;
-    const int64_t at[3] = {position / width / height, position / width % height, position % width};
-    int64_t to = first;
-    int64_t from = first;
-    for (int axis = 0; axis < 3; ++axis) {
-      to += at[axis] * p.out.stride[axis];
-      from += at[axis] * p.residual.stride[axis];
-    }
     for (int c = 0; c < vectors * kLanes; c += kLanes) {
-      const int64_t count = p.filter.out_channels - first - c;
+      const int64_t channel = first + c;
+      const int64_t count = p.filter.out_channels - channel;
       F v = load(sums + c);
       if (p.filter.bias != nullptr) {
-        v = v + load(p.filter.bias + first + c);
+        v = v + load(p.filter.bias + channel);
       }
       v = activated(v, p.activation);
       if (p.residual.data != nullptr) {
-        v = v + load_some(p.residual.data, p.residual.is_bf16, from + c, count);
+        v = v +
+            load_some(p.residual.data, p.residual.is_bf16, work.residual_at[row] + channel, count);
       }
-      store_some(p.out.data, p.out.is_bf16, to + c, count, v);
+      store_some(p.out.data, p.out.is_bf16, work.out_at[row] + channel, count, v);
     }
   }
 }
@@ -213,7 +211,7 @@ void run_panels(const ConvProblem& p, const Task& task, int begin, int end, Work
       const TapGroup group{tap, end_tap, channel, left < kMaxDepth ? left : kMaxDepth};
       find_segments(p, task, group, rows, columns, work);
       for (int panel = begin; panel < end; ++panel) {
-        float* sums = work.sums + (panel - begin) * kMaxRows * kConvColumns;
+        float* sums = work.sums + (panel - task.panel_begin) * kMaxRows * kConvColumns;
         for (int tile = 0; tile < num_tiles; ++tile) {
           run_tile({work.segments[tile],
                     work.num_segments[tile],
@@ -226,7 +224,7 @@ void run_panels(const ConvProblem& p, const Task& task, int begin, int end, Work
     }
   }
   for (int panel = begin; panel < end; ++panel) {
-    finish(p, task, panel, vectors, work.sums + (panel - begin) * kMaxRows * kConvColumns);
+    finish(p, task, panel, vectors, work);
   }
 }
 
@@ -237,7 +235,7 @@ const ConvShape conv_shape = {kLanes, kConvColumns, kRowsMultiple, kMaxRows, kMa
 void conv_task(const ConvProblem& p, int number) {
   Workspace work;
   const Task task = make_task(p, number);
-  find_origins(p, task, work.origins);
+  find_origins(p, task, work);
   int full_end = task.panel_end;
   if (panel_vectors(p, full_end - 1) != kConvVectors) {
     --full_end;  // the narrow last panel has tiles of its own
