@@ -101,27 +101,4 @@ void MappedFile::prefetch() const {
   }
 }
 
-std::string read_text_file(const std::string& path, size_t max_bytes) {
-  const FileDescriptor file(path);
-  const size_t size_bytes = checked_size(file, path);
-  if (size_bytes > max_bytes) {
-    throw Error(ErrorCode::kTooLarge,
-                str_cat("[", path, "] has ", size_bytes, " bytes, expected at most ", max_bytes));
-  }
-  std::string text(size_bytes, '\0');
-  size_t done = 0;
-  while (done < size_bytes) {
-    const ssize_t got = ::read(file.get(), text.data() + done, size_bytes - done);
-    if (got < 0 && errno == EINTR) {
-      continue;
-    }
-    if (got <= 0) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  str_cat("[", path, "] ended after ", done, " of ", size_bytes, " bytes"));
-    }
-    done += static_cast<size_t>(got);
-  }
-  return text;
-}
-
 }  // namespace mstar

@@ -33,8 +33,4 @@ class MappedFile {
   StoragePtr storage_;  // null for an empty file, which cannot be mapped
 };
 
-// The whole text of a small file (a config, an index). Throws Error(kNotFound) when it cannot be
-// read, Error(kTooLarge) above `max_bytes`.
-std::string read_text_file(const std::string& path, size_t max_bytes = size_t{256} << 20);
-
 }  // namespace mstar

@@ -15,6 +15,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/json.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/base/text_file.h"
 
 namespace mstar {
 

@@ -7,8 +7,8 @@
 
 #include "mstar/base/json.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/base/text_file.h"
 #include "mstar/text/chat_template.h"
-#include "mstar/text/text_file.h"
 #include "mstar/text/tokenizer.h"
 #include "mstar/text/tokenizer_config.h"
 

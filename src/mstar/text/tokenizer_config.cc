@@ -4,7 +4,7 @@
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
-#include "mstar/text/text_file.h"
+#include "mstar/base/text_file.h"
 
 namespace mstar {
 

@@ -9,8 +9,8 @@
 
 #include "mstar/base/json.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/base/text_file.h"
 #include "mstar/text/detokenizer.h"
-#include "mstar/text/text_file.h"
 #include "mstar/text/tokenizer.h"
 #include "mstar/text/utf8.h"
 

@@ -6,7 +6,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/json.h"
 #include "mstar/base/str_cat.h"
-#include "mstar/text/text_file.h"
+#include "mstar/base/text_file.h"
 #include "mstar/text/tokenizer.h"
 #include "mstar/text/tokenizer_parts.h"
 

@@ -5,8 +5,8 @@
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/base/text_file.h"
 #include "mstar/models/llama/submodule.h"
-#include "mstar/text/text_file.h"
 
 namespace mstar::llama {
 

@@ -1,4 +1,4 @@
-#include "mstar/text/text_file.h"
+#include "mstar/base/text_file.h"
 
 #include <filesystem>
 #include <fstream>
@@ -10,20 +10,22 @@ namespace mstar {
 
 std::optional<std::string> read_text_file_if_there(const std::string& path, size_t max_bytes) {
   std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) {
+    return std::nullopt;  // a device or a pipe has no size to check
+  }
   const uintmax_t size = std::filesystem::file_size(path, error);
   if (error) {
     return std::nullopt;
   }
   if (size > max_bytes) {
-    throw Error(
-        ErrorCode::kTooLarge,
-        str_cat("[file] ", path, " has ", size, " bytes, at most ", max_bytes, " are read"));
+    throw Error(ErrorCode::kTooLarge,
+                str_cat("[", path, "] has ", size, " bytes, at most ", max_bytes, " are read"));
   }
   std::ifstream file(path, std::ios::binary);
   std::string bytes(static_cast<size_t>(size), '\0');
   file.read(bytes.data(), static_cast<std::streamsize>(size));
   if (!file) {
-    throw Error(ErrorCode::kNotFound, str_cat("[file] ", path, " cannot be read"));
+    throw Error(ErrorCode::kNotFound, str_cat("[", path, "] cannot be read"));
   }
   return bytes;
 }
@@ -31,7 +33,7 @@ std::optional<std::string> read_text_file_if_there(const std::string& path, size
 std::string read_text_file(const std::string& path, size_t max_bytes) {
   auto bytes = read_text_file_if_there(path, max_bytes);
   if (!bytes) {
-    throw Error(ErrorCode::kNotFound, str_cat("[file] ", path, " is not there"));
+    throw Error(ErrorCode::kNotFound, str_cat("[", path, "] is not there"));
   }
   return std::move(*bytes);
 }
