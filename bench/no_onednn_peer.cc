@@ -6,4 +6,8 @@ std::function<void()> onednn_matmul(int64_t, int64_t, int64_t, DType, int, int) 
   return {};
 }
 
+std::function<void()> onednn_conv3d(const ConvSizes&, DType, int) {
+  return {};
+}
+
 }  // namespace mstar::bench

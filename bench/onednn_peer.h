@@ -18,4 +18,14 @@ std::function<void()> onednn_matmul(int64_t m,
                                     int num_copies,
                                     int num_threads);
 
+struct ConvSizes {
+  int64_t frames, height, width;  // of the output
+  int64_t in_channels, out_channels;
+  int64_t kernel_t, kernel;  // taps in time, and in height and width
+};
+
+// A causal convolution over frames [frames + kernel_t - 1, height, width, in_channels], height
+// and width padded to keep their size; channels last, filters in oneDNN's own layout.
+std::function<void()> onednn_conv3d(const ConvSizes& sizes, DType dtype, int num_threads);
+
 }  // namespace mstar::bench

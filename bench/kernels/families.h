@@ -6,10 +6,14 @@
 namespace mstar::bench {
 
 void add_matmul_cases(Cases& cases);
+void add_conv_cases(Cases& cases);
+void add_sampling_cases(Cases& cases);
 
 inline Cases all_kernel_cases() {
   Cases cases;
   add_matmul_cases(cases);
+  add_conv_cases(cases);
+  add_sampling_cases(cases);
   return cases;
 }
 
