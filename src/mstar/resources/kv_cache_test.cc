@@ -161,9 +161,6 @@ TEST(KvCache, ForksShareUntilSomebodyWrites) {
   const LabelId other = rig.labels.intern("other");
   auto& kv = rig.get<KvCache>("kv");
   kv.ingest_request(0, {});
-  SubmoduleStep step = grow(0, 6);
-  KVStep& declared = step.kv.add(0);
-  declared.post_forks = {{0, kMainLabel, other}};
   SubmoduleStep forking;
   forking.add_segment(0, kMainLabel, 6);
   forking.kv.add(0).post_forks = {{0, kMainLabel, other}};
