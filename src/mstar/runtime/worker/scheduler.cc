@@ -681,6 +681,16 @@ void Scheduler::after_change(ActiveRequest& request, WalkRun& run) {
 }
 
 void Scheduler::route(ActiveRequest& request, WalkRun& run, graph::Routing& routing) {
+  // Counts first: who hears of a token knows how many there are.
+  for (const graph::Route& route : routing.routes) {
+    if (route.kind == graph::RouteKind::kToken) {
+      const auto& items = route.signal;
+      const auto count = items.kind == SignalKind::kTensors
+                             ? static_cast<int64_t>(payloads_.get(items.payload).size())
+                             : int64_t{1};
+      add_event(request.key, run.partition, TokensEvent{count});
+    }
+  }
   for (const graph::Route& route : routing.routes) {
     const graph::CompiledEdge& edge = run.walk->edges[route.edge];
     TensorList tensors;
@@ -698,11 +708,7 @@ void Scheduler::route(ActiveRequest& request, WalkRun& run, graph::Routing& rout
       case graph::RouteKind::kPersist:
         add_event(request.key, run.partition, PersistEvent{edge.name, std::move(tensors)});
         break;
-      case graph::RouteKind::kToken:
-        add_event(request.key,
-                  run.partition,
-                  TokensEvent{static_cast<int64_t>(std::max<size_t>(1, tensors.size()))});
-        break;
+      case graph::RouteKind::kToken: break;
       case graph::RouteKind::kStream:
         push_stream(request, run.partition, edge, std::move(tensors));
         break;
