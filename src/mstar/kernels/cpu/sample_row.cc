@@ -130,17 +130,23 @@ void take_top_p(const SamplingKernels& kernels,
                 double target,
                 const SampleScratch& scratch,
                 Candidates& candidates) {
-  // Weights >= high do not reach the target, those >= low do: the cut lies in [low, high).
+  // Weights >= high do not reach the target, those >= low do: the cut lies in [low, high). What
+  // is still in question is copied together now and then, so that all passes cost a few full ones.
   int32_t low = 0;
   int32_t high = order_of(1.0F) + 1;  // the largest weight is 1
   double mass_above = 0.0;
   int64_t count_above = 0;
   int64_t count_low = candidates.size;
+  const float* open = scratch.weights;
+  int64_t open_size = candidates.size;
+  double mass_settled = 0.0;
+  int64_t count_settled = 0;
   while (low + 1 < high && count_low - count_above > 32) {
     const int32_t between = middle(low, high);
     int64_t count = 0;
     const double mass =
-        kernels.mass_at_least(scratch.weights, candidates.size, value_of(between), &count);
+        mass_settled + kernels.mass_at_least(open, open_size, value_of(between), &count);
+    count += count_settled;
     if (mass >= target) {
       low = between;
       count_low = count;
@@ -148,6 +154,20 @@ void take_top_p(const SamplingKernels& kernels,
       high = between;
       mass_above = mass;
       count_above = count;
+    }
+    if (4 * (count_low - count_above) < open_size) {
+      const float least = value_of(low);
+      const float beyond = value_of(high);
+      int64_t kept = 0;
+      for (int64_t index = 0; index < open_size; ++index) {
+        const float weight = open[index];
+        scratch.sorted[kept] = weight;
+        kept += weight >= least && weight < beyond ? 1 : 0;
+      }
+      open = scratch.sorted;
+      open_size = kept;
+      mass_settled = mass_above;
+      count_settled = count_above;
     }
   }
   // Logits of the band, largest first; equal weights of different logits included.

@@ -80,8 +80,10 @@ int64_t collect_of(const T* x,
   return count;
 }
 
+// Down through the subnormals: what a token that may be drawn weighs must not become zero early.
 MSTAR_VEC Vec exponential(Vec x, float shift, float scale) {
-  return exp_not_positive(max((x - shift) * scale, set(-1000.0F)));
+  const Vec power = max((x - shift) * scale, set(-1000.0F));
+  return select(power < set(-104.0F), zero(), exp(power));
 }
 
 template <typename T>
@@ -133,6 +135,10 @@ double mass_at_least(const float* x, int64_t n, float threshold, int64_t* count)
   return total;
 }
 
+MSTAR_VEC Vec softmax_term(Vec x, float shift) {
+  return exp_not_positive(max(x - shift, set(-1000.0F)));
+}
+
 template <typename T, typename Out>
 void softmax_of(const T* x, int64_t n, Out* out) {
   Vec largest = set(-kInfinity);
@@ -145,13 +151,13 @@ void softmax_of(const T* x, int64_t n, Out* out) {
     const int64_t end = begin + kSamplingPiece < n ? begin + kSamplingPiece : n;
     Vec sum = zero();
     for (int64_t i = begin; i < end; i += kLanes) {
-      sum = sum + exponential(load_or_lowest(x + i, end - i), shift, 1.0F);
+      sum = sum + softmax_term(load_or_lowest(x + i, end - i), shift);
     }
     total += static_cast<double>(reduce_add(sum));
   }
   const Vec factor = set(static_cast<float>(1.0 / total));
   for (int64_t i = 0; i < n; i += kLanes) {
-    const Vec v = exponential(load_or_lowest(x + i, n - i), shift, 1.0F) * factor;
+    const Vec v = softmax_term(load_or_lowest(x + i, n - i), shift) * factor;
     if (n - i >= kLanes) {
       store(out + i, v);
     } else {
