@@ -32,9 +32,9 @@ LONGEST = 32
 VARIANTS = 2  # drawings of one caption in a group of the pool
 # kind -> share of the steps, groups in the pool, captions a step, noise draws a drawing, groups renewed a step
 PLAN = {
-    "image": dict(share=0.40, pool=1536, captions=32, draws=4, renew=4),
-    "clip": dict(share=0.45, pool=640, captions=16, draws=3, renew=1),
-    "push": dict(share=0.15, pool=320, captions=12, draws=2, renew=1),
+    "image": dict(share=0.40, pool=1024, captions=24, draws=3, renew=2),
+    "clip": dict(share=0.45, pool=320, captions=12, draws=2, renew=1),
+    "push": dict(share=0.15, pool=160, captions=8, draws=2, renew=1),
 }
 
 
@@ -50,7 +50,7 @@ def arguments():
     p.add_argument("--adam", type=float, default=2e-3)
     p.add_argument("--text-every", type=int, default=3, help="train the text tower every n steps")
     p.add_argument("--refill", action="store_true", help="the encoder changed: draw the pool and its statistics anew")
-    p.add_argument("--judge-every", type=float, default=8, help="minutes")
+    p.add_argument("--judge-every", type=float, default=20, help="minutes")
     p.add_argument("--seed", type=int, default=3)
     return p.parse_args()
 
@@ -139,6 +139,7 @@ class Trainer:
             self.resume()
         if a.refill or not self.pool.groups["image"]:
             self.pool.fill()
+            self.save()
         self.rope = {
             "image": dit.Rope(self.model, LONGEST, 1, LATENT // 2, LATENT // 2, data.FPS),
             "clip": dit.Rope(self.model, LONGEST, 3, LATENT // 2, LATENT // 2, data.FPS),
@@ -166,7 +167,7 @@ class Trainer:
         return self.ids[text]
 
     def rates(self, spent):
-        f = min(1.0, (self.step + 1) / 200) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1.0, spent))))
+        f = min(1.0, (self.step + 1) / 50) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * min(1.0, spent))))
         self.muon.lr = self.a.muon * f
         for group in self.adam.param_groups:
             group["lr"] = self.a.adam * f
@@ -223,7 +224,7 @@ class Trainer:
         return kind, loss.item()
 
     @torch.no_grad()
-    def evaluate(self, pictures=48, clips=24):
+    def evaluate(self, pictures=32, clips=8):
         """Scores of the average on held-out combinations: shares of right answers, PSNR of the kept first frame."""
         if self.a.decoder and self.a.decoder.exists():
             self.autoencoder.load_state_dict(vae.read_state(self.a.decoder, "vae"))
