@@ -37,6 +37,7 @@ TEST(Vec, FunctionsAreAccurate) {
   const std::array bounds = {
       Bound{VecFunction::kExp, std::exp, -87.0F, 88.7F, 1.3e-7, 2.2e-7},
       Bound{VecFunction::kExpNotPositive, std::exp, -87.2F, 0.0F, 1.3e-7, 2.2e-7},
+      Bound{VecFunction::kExpForSoftmax, std::exp, -80.0F, 0.0F, 4e-7, 6e-6},
       Bound{VecFunction::kTanh, std::tanh, -20.0F, 20.0F, 2.2e-7, 3e-7},
       Bound{VecFunction::kErf, std::erf, -6.0F, 6.0F, 2.5e-7, 3e-7},
       Bound{VecFunction::kErfc, std::erfc, -6.0F, 9.0F, 5e-7, 1.2e-5},
@@ -84,6 +85,11 @@ TEST(Vec, FunctionsAtTheEdges) {
     EXPECT_EQ(y[0], 0.0F);
     EXPECT_EQ(y[2], 0.0F);
     EXPECT_EQ(y[3], 1.0F);
+    map(VecFunction::kExpForSoftmax, x.data(), y.data(), x.size());
+    EXPECT_LT(y[0], 3e-38F);
+    EXPECT_LT(y[1], 3e-38F);
+    EXPECT_EQ(y[3], 1.0F);
+    EXPECT_TRUE(std::isnan(y[8]));
     map(VecFunction::kTanh, x.data(), y.data(), x.size());
     EXPECT_EQ(y[0], -1.0F);
     EXPECT_EQ(y[4], x[4]);

@@ -26,11 +26,12 @@ struct ElementwiseParams {
 struct CopyParams {
   static constexpr int kMaxCopyDims = 8;
 
-  const void* x = nullptr;  // null: every element becomes `value`
+  const void* x = nullptr;  // null: every element becomes `value` (the slow twin only)
   void* out = nullptr;
   float value = 0.0F;
   DType x_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
+  int64_t element_bytes = 0;  // of x
   int dims = 1;
   int64_t size[kMaxCopyDims] = {};
   int64_t x_stride[kMaxCopyDims] = {};

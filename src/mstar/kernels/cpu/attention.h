@@ -36,7 +36,30 @@ struct KvSource {
   const int32_t* kv_indptr = nullptr;
 };
 
-// One attention op. Meanings: ops/attention.h.
+// A piece of an attention op that one task does at a time. `rows` > 0: that many query tokens of a
+// sequence, from `begin` on, against all its keys. `rows` == 0: the only query token of a sequence
+// (decode) against the key chunks [begin, begin + chunks).
+struct AttentionItem {
+  int32_t sequence = 0;
+  int32_t kv_head = 0;
+  int32_t begin = 0;
+  int32_t rows = 0;
+  int32_t chunks = 0;
+  int32_t partial = -1;  // decode by several tasks: where the first chunk's result goes
+};
+
+// Decode reads keys in chunks at fixed places; each chunk has a softmax of its own and the chunks
+// are folded in order, so the result does not depend on who does which chunk.
+inline constexpr int32_t kAttentionChunk = 512;
+
+// What the plan leaves for the tasks, in the op's workspace.
+struct AttentionPlan {
+  int32_t num_items = 0;
+  int32_t next = 0;  // the next item to take, atomic
+};
+
+// One attention op. Meanings: ops/attention.h. It is two steps: plan_attention (one task) cuts the
+// work by the lengths of the moment, `attention` takes items until none is left.
 struct AttentionParams {
   const void* q = nullptr;
   void* out = nullptr;
@@ -57,6 +80,16 @@ struct AttentionParams {
   float soft_cap = 0.0F;
   int32_t window = 0;
   bool causal = false;
+  bool split_chunks = false;  // decode: chunks are items of their own
+
+  AttentionPlan* plan = nullptr;
+  AttentionItem* items = nullptr;
+  int32_t max_items = 0;
+  int32_t max_rows = 0;        // query rows (tokens x group) an item may have
+  int32_t* pending = nullptr;  // [num_seqs, num_kv_heads] chunks not done yet; split_chunks
+  float* partial = nullptr;    // [chunk, group, head_dim + 2]: sums, maximum, total; split_chunks
+  float* scratch = nullptr;    // [num_tasks, scratch_floats]
+  int64_t scratch_floats = 0;
   int num_tasks = 1;
 };
 
@@ -98,4 +131,15 @@ struct PagedGatherParams {
   int num_tasks = 1;
 };
 
+// Fills p.plan and p.items from the lengths behind the index arrays, and zeroes padding rows.
+void plan_attention(const AttentionParams& p, int task);
+
 }  // namespace mstar
+
+MSTAR_DECLARE_PER_ISA(void attention(const AttentionParams& p, int task);
+                      // Floats of scratch that a task needs.
+                      int64_t attention_scratch_floats(int32_t max_rows,
+                                                       int32_t group,
+                                                       int32_t head_dim);
+                      void write_paged_kv(const PagedWriteParams& p, int task);
+                      void gather_paged_kv(const PagedGatherParams& p, int task);)

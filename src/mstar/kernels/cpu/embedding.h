@@ -16,7 +16,8 @@ struct RowMoveParams {
   int64_t x_rows = 0;
   int64_t out_rows = 0;
   int64_t dim = 0;
-  float scale = 1.0F;  // embedding
+  int64_t element_bytes = 0;  // of x, where rows move as they are
+  float scale = 1.0F;         // embedding
   int num_tasks = 1;
 };
 

@@ -124,6 +124,19 @@ MSTAR_VEC Vec exp_not_positive(Vec x) {
   return select(x < set(-87.3F), zero(), value);
 }
 
+// The same for softmax weights, where relative errors count beside a weight of 1: exact to 1.3e-7
+// near 0, to 3e-7 at -80, about 2e-38 from -86.5 down, minus infinity included (mask separately);
+// NaN stays NaN. Half the instructions of exp.
+MSTAR_VEC Vec exp_for_softmax(Vec x) {
+  constexpr float kMagic = 12582912.0F;  // 1.5 * 2^23: adding it leaves the nearest integer
+  constexpr float kSeries[] = {
+      1.0F, 1.0F, 0.49999994F, 0.16666515F, 0.041668456F, 0.0083694188F, 0.0013813145F};
+  const Vec in_range = max(set(-86.5F), x);
+  const Vec shifted = fma(in_range, set(1.44269504F), set(kMagic));
+  const Vec r = fnma(shifted - kMagic, set(0.693147181F), in_range);
+  return shift_exponent(polynomial(r, kSeries), shifted);
+}
+
 // Relative error 2e-7.
 MSTAR_VEC Vec tanh(Vec x) {
   constexpr float kSeries[] = {

@@ -234,6 +234,12 @@ MSTAR_VEC Vec power_of_two(IVec n) {
       _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n.v, _mm256_set1_epi32(127)), 23))};
 }
 
+// value * 2^n, n in the low bits of `magic` (see exp_for_softmax).
+MSTAR_VEC Vec shift_exponent(Vec value, Vec magic) {
+  const __m256i shift = _mm256_slli_epi32(_mm256_castps_si256(magic.v), 23);
+  return {_mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(value.v), shift))};
+}
+
 MSTAR_VEC float reduce_add(Vec x) {
   __m128 sum = _mm_add_ps(_mm256_castps256_ps128(x.v), _mm256_extractf128_ps(x.v, 1));
   sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));

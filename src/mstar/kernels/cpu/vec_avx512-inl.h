@@ -239,6 +239,12 @@ MSTAR_VEC Vec power_of_two(IVec n) {
       _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23))};
 }
 
+// value * 2^n, n in the low bits of `magic` (see exp_for_softmax).
+MSTAR_VEC Vec shift_exponent(Vec value, Vec magic) {
+  const __m512i shift = _mm512_slli_epi32(_mm512_castps_si512(magic.v), 23);
+  return {_mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(value.v), shift))};
+}
+
 MSTAR_VEC __m256 upper_half(__m512 x) {
   return _mm512_extractf32x8_ps(x, 1);
 }

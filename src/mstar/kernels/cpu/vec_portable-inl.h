@@ -214,6 +214,11 @@ MSTAR_VEC Vec power_of_two(IVec n) {
   return {bits_float(static_cast<uint32_t>(n.v + 127) << 23)};
 }
 
+// value * 2^n, n in the low bits of `magic` (see exp_for_softmax).
+MSTAR_VEC Vec shift_exponent(Vec value, Vec magic) {
+  return {bits_float(float_bits(value.v) + (float_bits(magic.v) << 23))};
+}
+
 MSTAR_VEC float reduce_add(Vec x) {
   return x.v;
 }

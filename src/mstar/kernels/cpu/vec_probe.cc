@@ -10,6 +10,7 @@ Vec apply(VecFunction f, Vec x) {
   switch (f) {
     case VecFunction::kExp: return exp(x);
     case VecFunction::kExpNotPositive: return exp_not_positive(x);
+    case VecFunction::kExpForSoftmax: return exp_for_softmax(x);
     case VecFunction::kTanh: return tanh(x);
     case VecFunction::kErf: return erf(x);
     case VecFunction::kErfc: return erfc(x);

@@ -8,7 +8,16 @@
 // Test-only windows on vec.h, one per instruction set.
 namespace mstar {
 
-enum class VecFunction : uint8_t { kExp, kExpNotPositive, kTanh, kErf, kErfc, kRound, kFloor };
+enum class VecFunction : uint8_t {
+  kExp,
+  kExpNotPositive,
+  kExpForSoftmax,
+  kTanh,
+  kErf,
+  kErfc,
+  kRound,
+  kFloor
+};
 
 }  // namespace mstar
 

@@ -80,6 +80,7 @@ CopyParams copy_params(const Tensor& x, const Tensor& out) {
   p.out = out.bytes();
   p.x_dtype = x.dtype();
   p.out_dtype = out.dtype();
+  p.element_bytes = element_bytes(x.dtype());
   p.dims = 0;
   for (int dim = 0; dim < x.num_dims(); ++dim) {
     if (x.dim(dim) == 1) {
@@ -103,6 +104,13 @@ CopyParams copy_params(const Tensor& x, const Tensor& out) {
     p.size[0] = p.x_stride[0] = p.out_stride[0] = 1;
   }
   return p;
+}
+
+// The same type, or dense rows of floating types; what is left is rare and small.
+bool has_fast_copy(const CopyParams& p) {
+  const int last = p.dims - 1;
+  return p.x_dtype == p.out_dtype || (is_floating(p.x_dtype) && is_floating(p.out_dtype) &&
+                                      p.x_stride[last] == 1 && p.out_stride[last] == 1);
 }
 
 }  // namespace
@@ -179,7 +187,7 @@ void copy(Stream& stream, const Tensor& x, Tensor& out) {
   if (x.num_elements() > 0) {
     CopyParams p = copy_params(x, out);
     p.num_tasks = row_tasks(cpu, x.num_elements() / 64, 64);
-    cpu.enqueue("copy", p.num_tasks, p, MSTAR_KERNEL(copy));
+    cpu.enqueue("copy", p.num_tasks, p, has_fast_copy(p) ? MSTAR_KERNEL(copy) : &ref::copy);
   }
 }
 
@@ -192,7 +200,7 @@ void fill(Stream& stream, float value, Tensor& out) {
     p.x_dtype = DType::kF32;
     p.value = value;
     p.num_tasks = row_tasks(cpu, out.num_elements() / 64, 64);
-    cpu.enqueue("fill", p.num_tasks, p, MSTAR_KERNEL(copy));
+    cpu.enqueue("fill", p.num_tasks, p, &ref::copy);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "mstar/kernels/ops/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "mstar/kernels/cpu/attention.h"
@@ -103,12 +104,77 @@ KvPiece piece_of(const Tensor& k, const Tensor& v) {
   return {k.bytes(), v.bytes(), k.stride(0), k.stride(1), v.stride(0), v.stride(1), k.dim(0)};
 }
 
-void run(Stream& stream, AttentionParams& p) {
-  CpuStream& cpu = as_cpu(stream);
-  if (p.num_rows > 0 && p.num_heads > 0) {
-    p.num_tasks = cpu.num_threads() == 1 ? 1 : p.num_heads;
-    cpu.enqueue("attention", p.num_tasks, p, MSTAR_KERNEL(attention));
+// Query rows (tokens x group) of one item. Enough to make the packing of key tiles cheap beside
+// their use, few enough that queries and sums stay in the second-level cache, and not so many that
+// threads go without. The results do not depend on it.
+int32_t block_rows(const AttentionParams& p, int num_threads) {
+  constexpr int64_t kMostRows = 192;
+  constexpr int64_t kFewestRows = 24;
+  constexpr int64_t kMostFloats = 24 << 10;
+  const int64_t group = p.num_heads / p.num_kv_heads;
+  int64_t rows = std::min<int64_t>(kMostRows, kMostFloats / std::max(p.head_dim, 1));
+  if (num_threads > 1) {
+    const int64_t even_share = p.num_rows * p.num_heads / (4 * num_threads);
+    rows = std::min(rows, std::max(even_share, kFewestRows));
   }
+  return static_cast<int32_t>(std::max(rows, group));
+}
+
+// The workspace of one op: plan, items, counters, partial results, then every task's scratch.
+class Workspace {
+ public:
+  // First with null bytes to learn the size, then with memory of that size.
+  Workspace(AttentionParams& p, int64_t partial_chunks, std::byte* bytes) : bytes_(bytes) {
+    const int64_t group = p.num_heads / p.num_kv_heads;
+    p.plan = take<AttentionPlan>(1);
+    p.items = take<AttentionItem>(p.max_items);
+    p.pending = take<int32_t>(int64_t{p.num_seqs} * p.num_kv_heads);
+    // Rows of partial results are rounded up to full vectors of any instruction set.
+    p.partial = take<float>(partial_chunks * group * (p.head_dim + 16 + 2));
+    p.scratch = take<float>(p.num_tasks * p.scratch_floats);
+  }
+
+  int64_t size_bytes() const { return used_; }
+
+ private:
+  template <typename T>
+  T* take(int64_t count) {
+    T* taken = bytes_ == nullptr ? nullptr : reinterpret_cast<T*>(bytes_ + used_);
+    used_ += (count * static_cast<int64_t>(sizeof(T)) + 63) / 64 * 64;
+    return taken;
+  }
+
+  std::byte* bytes_;
+  int64_t used_ = 0;
+};
+
+// `kv_capacity`: the most keys that all sequences together can have when the op runs.
+void run(Stream& stream, AttentionParams& p, int64_t kv_capacity) {
+  CpuStream& cpu = as_cpu(stream);
+  if (p.num_rows == 0 || p.num_heads == 0 || p.head_dim == 0) {
+    return;
+  }
+  if (reference_kernels()) {
+    p.num_tasks = cpu.num_threads() == 1 ? 1 : p.num_heads;
+    cpu.enqueue("attention", p.num_tasks, p, &ref::attention);
+    return;
+  }
+  const int64_t work = p.num_rows * p.num_heads * p.head_dim * kv_capacity;
+  p.num_tasks = work < (int64_t{1} << 18) ? 1 : cpu.num_threads();
+  p.max_rows = block_rows(p, p.num_tasks);
+  const int32_t group = p.num_heads / p.num_kv_heads;
+  const int64_t pairs = int64_t{p.num_seqs} * p.num_kv_heads;
+  p.split_chunks = p.num_tasks > 1 && pairs < 2 * p.num_tasks;
+  const int64_t chunks =
+      p.split_chunks ? (kv_capacity / kAttentionChunk + p.num_seqs) * p.num_kv_heads : 0;
+  const int64_t blocks = p.num_rows / std::max(1, p.max_rows / group) * p.num_kv_heads;
+  p.max_items = static_cast<int32_t>(blocks + pairs + chunks);
+  p.scratch_floats = MSTAR_BY_ISA(attention_scratch_floats)(p.max_rows, group, p.head_dim);
+  const int64_t size = Workspace(p, chunks, nullptr).size_bytes();
+  const Tensor memory = stream.empty({size}, DType::kU8);
+  Workspace(p, chunks, memory.bytes());
+  cpu.enqueue("plan_attention", 1, p, &plan_attention);
+  cpu.enqueue("attention", p.num_tasks, p, MSTAR_BY_ISA(attention));
 }
 
 }  // namespace
@@ -125,7 +191,7 @@ void paged_attention(Stream& stream,
   p.num_seqs = static_cast<int32_t>(kv.paged_kv_last_page_len.dim(0));
   check_i32(qo_indptr, p.num_seqs + 1, "qo_indptr");
   p.qo_indptr = qo_indptr.data<int32_t>();
-  run(stream, p);
+  run(stream, p, kv.paged_kv_indices.dim(0) * kv.pages.dim(2));
 }
 
 void ragged_attention(Stream& stream,
@@ -145,7 +211,7 @@ void ragged_attention(Stream& stream,
   check_i32(kv_indptr, p.num_seqs + 1, "kv_indptr");
   p.qo_indptr = qo_indptr.data<int32_t>();
   p.kv.kv_indptr = kv_indptr.data<int32_t>();
-  run(stream, p);
+  run(stream, p, k.dim(0));
 }
 
 void two_part_attention(Stream& stream,
@@ -166,7 +232,7 @@ void two_part_attention(Stream& stream,
               " beside k1 ",
               k1.to_string());
   set_kv_heads(p, k1.dim(1), k1.dim(2));
-  run(stream, p);
+  run(stream, p, k0.dim(0) + k1.dim(0));
 }
 
 void write_paged_kv(Stream& stream,

@@ -9,7 +9,7 @@
 #include "mstar/tensor/cpu_stream.h"
 
 // The kernel of that name to enqueue: the slow twin when asked for, else the active set's.
-#define MSTAR_KERNEL(name) (&::mstar::ref::name)
+#define MSTAR_KERNEL(name) (::mstar::reference_kernels() ? &::mstar::ref::name : MSTAR_BY_ISA(name))
 
 // What the ops' .cc files share: from tensors to plain parameters, and how many tasks.
 namespace mstar::ops {

@@ -30,6 +30,7 @@ RowMoveParams params_of(const Tensor& x, const Tensor& ids, const Tensor& out) {
   p.x_rows = x.dim(0);
   p.out_rows = out.dim(0);
   p.dim = x.dim(1);
+  p.element_bytes = is_quantized(x.dtype()) ? 0 : element_bytes(x.dtype());
   return p;
 }
 
