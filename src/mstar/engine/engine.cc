@@ -129,6 +129,11 @@ void Engine::build_resources(Model& model, const std::vector<std::string>& nodes
       }
     }
   }
+  for (Resource* resource : resource_pointers_) {
+    if (auto* cache = dynamic_cast<KvCache*>(resource)) {
+      caches_.push_back(cache);
+    }
+  }
   runner_ = std::make_unique<StepRunner>(resource_pointers_);
 
   for (const NodeResourceSpec& spec : specs) {
@@ -242,7 +247,7 @@ void Engine::warmup() {
   }
 }
 
-RequestHandle Engine::ingest_request(
+std::optional<RequestHandle> Engine::try_ingest_request(
     const std::map<std::string, RequestResourceConfig, std::less<>>& configs) {
   for (const auto& [key, config] : configs) {
     if (resource_names_.find(key) < 0) {
@@ -259,6 +264,21 @@ RequestHandle Engine::ingest_request(
     by_id[static_cast<size_t>(resource_names_.find(key))] = config;
   }
   runner_->ingest_request(handle, by_id);
+  for (KvCache* cache : caches_) {
+    AdmitOutcome outcome = cache->admit_request(handle);
+    if (!outcome) {
+      runner_->remove_request(handle);
+      if (outcome.is_terminal()) {
+        throw Error(ErrorCode::kResourceExhausted, outcome.message);
+      }
+      return std::nullopt;
+    }
+  }
+  for (KvCache* cache : caches_) {
+    if (cache->spec().prefix_cache) {
+      runner_->apply_cached_prefix(cache->id(), handle, kMainLabel);
+    }
+  }
   free_handles_.pop_back();
   open_[static_cast<size_t>(handle)] = true;
   ++stats_.num_open_requests;

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "mstar/engine/model.h"
 #include "mstar/engine/step_batch.h"
 #include "mstar/engine/submodule.h"
+#include "mstar/resources/kv_cache.h"
 #include "mstar/resources/resource.h"
 #include "mstar/resources/step_runner.h"
 
@@ -56,9 +58,12 @@ class Engine {
   // Captures what the submodules ask for. Once, before the first step.
   void warmup();
 
-  // Opens a request's state in every resource. Throws Error(kInvalidArgument) when one refuses its
-  // configuration and Error(kResourceExhausted) when no handle is free; then nothing is open.
-  RequestHandle ingest_request(
+  // Opens a request's state in every resource and takes over what the prefix cache holds of its
+  // prompt. Nothing: a KV cache could not keep its promise to all open requests; try again when
+  // one has gone. Throws Error(kInvalidArgument) when a resource refuses the configuration, and
+  // Error(kResourceExhausted) when no handle is free or the request can never fit. Unless a
+  // handle is returned, nothing is open.
+  std::optional<RequestHandle> try_ingest_request(
       const std::map<std::string, RequestResourceConfig, std::less<>>& configs);
 
   // Gives everything back. No step may hold the request.
@@ -113,6 +118,7 @@ class Engine {
   NameTable walk_names_{"walk"};
   std::vector<std::unique_ptr<Resource>> resources_;  // by ResourceId
   std::vector<Resource*> resource_pointers_;
+  std::vector<KvCache*> caches_;
   std::unique_ptr<StepRunner> runner_;
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<RequestHandle> free_handles_;

@@ -217,6 +217,16 @@ std::vector<graph::WalkPlacement> place(const graph::CompiledModel& graph,
     }
     placements.push_back(graph::split(walk, group_of));
   }
+  const auto workers = nodes_by_worker(graph, placements);
+  for (size_t rank = 0; rank < workers.size(); ++rank) {
+    if (workers[rank].empty()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  str_cat("[node_groups] no node is on rank ",
+                          rank,
+                          ", but one is on rank ",
+                          workers.size() - 1));
+    }
+  }
   return placements;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <optional>
 
@@ -267,6 +268,13 @@ void Scheduler::begin_removal(ActiveRequest& request) {
     }
     request.waiting_starts.clear();
   }
+  const auto waiting = std::ranges::find(waiting_opens_, request.key, &ExecutorCommand::request);
+  if (waiting != waiting_opens_.end()) {
+    waiting_opens_.erase(waiting);
+    add_event(request.key, 0, RemovedEvent{});
+    requests_.erase(request.key);
+    return;
+  }
   // An opening that is under way is undone when it reports; a running step when it completes.
   if (request.in_flight == 0 && request.handle >= 0 && !request.remove_sent) {
     request.remove_sent = true;
@@ -312,6 +320,19 @@ void Scheduler::opened(RequestKey request_key, RequestHandle handle) {
   flush(lock);
 }
 
+void Scheduler::open_later(ExecutorCommand command) {
+  std::unique_lock lock(mutex_);
+  ActiveRequest* request = find(command.request);
+  MSTAR_CHECK(request != nullptr, "request=", command.request);
+  if (request->removing) {
+    add_event(command.request, 0, RemovedEvent{});
+    requests_.erase(command.request);
+    flush(lock);
+    return;
+  }
+  waiting_opens_.push_back(std::move(command));
+}
+
 void Scheduler::open_failed(RequestKey request_key, ErrorCode code, std::string message) {
   std::unique_lock lock(mutex_);
   ActiveRequest* request = find(request_key);
@@ -330,6 +351,10 @@ void Scheduler::removed(RequestKey request_key) {
   by_handle_.erase(it->second->handle);
   requests_.erase(it);
   ++epoch_;  // its pages are free
+  commands_.insert(commands_.end(),
+                   std::make_move_iterator(waiting_opens_.begin()),
+                   std::make_move_iterator(waiting_opens_.end()));
+  waiting_opens_.clear();
   add_event(request_key, 0, RemovedEvent{});
   flush(lock);
 }
@@ -498,6 +523,9 @@ void Scheduler::break_deadlock() {
   ActiveRequest* youngest = nullptr;
   std::string why;
   for (auto& [key, request] : requests_) {
+    if (std::ranges::find(waiting_opens_, key, &ExecutorCommand::request) != waiting_opens_.end()) {
+      continue;  // holds nothing that could be given back
+    }
     if (request->removing || request->handle < 0) {
       return;  // something will be given back
     }

@@ -132,6 +132,8 @@ class Scheduler {
 
   // How an opening went.
   void opened(RequestKey request, RequestHandle handle);
+  // There is no room for the request now: it opens when another one has gone.
+  void open_later(ExecutorCommand command);
   void open_failed(RequestKey request, ErrorCode code, std::string message);
   void removed(RequestKey request);
 
@@ -224,6 +226,7 @@ class Scheduler {
   graph::PayloadTable<Tensor> payloads_;
   std::unordered_map<RequestKey, std::unique_ptr<ActiveRequest>> requests_;
   std::vector<ExecutorCommand> commands_;
+  std::vector<ExecutorCommand> waiting_opens_;             // in order of arrival
   std::map<std::pair<uint16_t, uint16_t>, Share> shares_;  // (model node, walk)
   std::unordered_map<RequestHandle, RequestKey> by_handle_;
   std::vector<WorkerEvent> pending_events_;

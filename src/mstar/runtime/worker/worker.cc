@@ -26,7 +26,12 @@ void Worker::obey(const ExecutorCommand& command) {
     return;
   }
   try {
-    scheduler_.opened(command.request, engine_.ingest_request(command.prepared->resource_configs));
+    const auto handle = engine_.try_ingest_request(command.prepared->resource_configs);
+    if (handle) {
+      scheduler_.opened(command.request, *handle);
+    } else {
+      scheduler_.open_later(command);
+    }
   } catch (const Error& error) {
     scheduler_.open_failed(command.request, error.code(), error.what());
   } catch (const std::exception& error) {
