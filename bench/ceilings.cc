@@ -203,8 +203,6 @@ void read_portable(const std::byte* data, int64_t size_bytes) {
   sink = static_cast<float>(sum);
 }
 
-}  // namespace
-
 double measure_bandwidth(ThreadPool& pool) {
   constexpr int64_t kBytes = int64_t{256} << 20;
   constexpr int64_t kPiece = 1 << 20;
@@ -229,6 +227,8 @@ double measure_bandwidth(ThreadPool& pool) {
   std::ranges::nth_element(rates, rates.begin() + 2);
   return rates[2];
 }
+
+}  // namespace
 
 Ceilings measure_ceilings(ThreadPool& pool) {
   Ceilings ceilings;

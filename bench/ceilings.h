@@ -12,9 +12,7 @@ struct Ceilings {
   double int8_ops = 0.0;
 };
 
+// Takes about a tenth of a second.
 Ceilings measure_ceilings(ThreadPool& pool);
-
-// The bandwidth alone: it drifts on shared machines, so it is measured around every kernel.
-double measure_bandwidth(ThreadPool& pool);
 
 }  // namespace mstar::bench

@@ -123,8 +123,9 @@ struct Result {
   double seconds = 0.0;
   double peer_seconds = 0.0;  // 0: no peer
   double before_seconds = 0.0;
+  double peak = 0.0;       // measured around it
+  double bandwidth = 0.0;  // likewise
   double flops_share = 0.0;
-  double bandwidth = 0.0;  // measured around it
   double bytes_share = 0.0;
 };
 
@@ -133,6 +134,7 @@ Json result_json(const Case& item, const Result& result) {
                             {"seconds", result.seconds},
                             {"flops_per_second", item.flops / result.seconds},
                             {"bytes_per_second", item.bytes / result.seconds},
+                            {"peak_around", result.peak},
                             {"share_of_peak", result.flops_share},
                             {"bandwidth_around", result.bandwidth},
                             {"share_of_bandwidth", result.bytes_share}});
@@ -166,19 +168,19 @@ void print_result(const Case& item, const Result& result) {
   std::fflush(stdout);
 }
 
-Result run_case(const Case& item,
-                const Ceilings& ceilings,
-                CpuStream& stream,
-                int rounds,
-                bool with_peer) {
+// Both ceilings are measured right before and after: on shared machines they drift by a third
+// within a minute.
+Result run_case(const Case& item, CpuStream& stream, int rounds, bool with_peer) {
   const Case::Runs runs = item.prepare(stream);
-  const double bandwidth_before = measure_bandwidth(stream.pool());
+  const Ceilings before = measure_ceilings(stream.pool());
   const Times measured = alternate(runs.ours, with_peer ? runs.peer : nullptr, rounds);
+  const Ceilings after = measure_ceilings(stream.pool());
   Result result;
   result.seconds = measured.ours;
   result.peer_seconds = measured.peer;
-  result.bandwidth = 0.5 * (bandwidth_before + measure_bandwidth(stream.pool()));
-  result.flops_share = item.flops / result.seconds / peak_of(ceilings, item.peak);
+  result.peak = 0.5 * (peak_of(before, item.peak) + peak_of(after, item.peak));
+  result.bandwidth = 0.5 * (before.bandwidth + after.bandwidth);
+  result.flops_share = item.flops / result.seconds / result.peak;
   result.bytes_share = item.bytes / result.seconds / result.bandwidth;
   return result;
 }
@@ -216,7 +218,7 @@ int run_kernels(const Options& options) {
     if (item.name.find(options.only) == std::string::npos) {
       continue;
     }
-    Result result = run_case(item, all, stream, options.rounds, options.peer);
+    Result result = run_case(item, stream, options.rounds, options.peer);
     result.before_seconds = baseline_seconds(baseline, item.name);
     if (options.json) {
       results.push_back(result_json(item, result));

@@ -6,7 +6,7 @@
 #include "mstar/tensor/dtype.h"
 
 // oneDNN as users call it, to hold our kernels against. It is linked here and nowhere else
-// (docs/decisions/matmul.md).
+// (docs/decisions/010-matmul.md).
 namespace mstar::bench {
 
 // x [m, k] times weights [k, n] of `dtype` (f32 or bf16), weights in oneDNN's own layout, packed

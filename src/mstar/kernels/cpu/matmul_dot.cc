@@ -63,7 +63,8 @@ constexpr FormatKernels make_kernels(IntList<rows...>) {
           {&run_tile<rows, 1>...},
           {&run_tile<rows, panels_abreast(rows)>...},
           {&run_tile<rows, panels_abreast(rows + 1)>...},
-          nullptr};
+          nullptr,
+          true};
 }
 
 }  // namespace

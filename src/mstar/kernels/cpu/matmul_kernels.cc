@@ -158,7 +158,7 @@ struct ManyTiles {
     const int64_t depth = depth_at(k);
     const int64_t width = width_at(panel);
     const Stretch here = stretch(panel, k);
-    const bool decodes = format.decode != nullptr;
+    const bool decodes = !format.in_place;
     for (int64_t index = 0; decodes && index < width; ++index) {
       format.decode(here.first + index * here.panel_bytes,
                     depth / format.block,
@@ -195,7 +195,7 @@ void run_many(const MatmulProblem& p, const MatmulRange& range) {
   const ManyTiles tiles{p,
                         range,
                         format,
-                        format.decode != nullptr ? format_f32 : format,
+                        format.in_place ? format : format_f32,
                         num_tiles,
                         tallest_tile(p.m, num_tiles),
                         row_begin,
@@ -219,7 +219,7 @@ bool goes_direct(const FormatKernels& format, int64_t m) {
 int64_t panel_step(DType dtype, PackedX form, int64_t m) {
   const FormatKernels& format = format_kernels(dtype, form);
   const int tallest = tallest_tile(m, num_row_tiles(m, kTileRows));
-  const bool decoded = !goes_direct(format, m) && format.decode != nullptr;
+  const bool decoded = !goes_direct(format, m) && !format.in_place;
   return (decoded ? format_f32 : format).width[tallest - 1];
 }
 

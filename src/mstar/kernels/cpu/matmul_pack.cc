@@ -62,39 +62,47 @@ void pack_pairs(const PackRowsParams& p, int64_t first, int64_t rows, uint32_t* 
   }
 }
 
+constexpr int kParts = 32 / kLanes;  // vectors in a block
+
 // 32 values to codes: the largest magnitude becomes 127. Returns the scale; NaN and infinity in
 // the values make it NaN, so that they reach the output.
-float round_block(const float (&values)[32], int32_t (&codes)[32]) {
-  float largest = 0.0F;
-  float not_finite = 0.0F;
-  for (const float value : values) {
-    const float magnitude = value < 0.0F ? -value : value;
-    largest = magnitude > largest ? magnitude : largest;
-    not_finite += value * 0.0F;
+float round_block(const F (&values)[kParts], int32_t (&codes)[32]) {
+  F largest = splat(0.0F);
+  F not_finite = splat(0.0F);
+  for (const F& part : values) {
+    const F magnitude = as_float(as_words(part) & 0x7fffffffU);
+    largest = select(magnitude > largest, magnitude, largest);
+    not_finite = mul_add(part, splat(0.0F), not_finite);
   }
-  const float inverse = largest > 0.0F ? 127.0F / largest : 0.0F;
-  for (int index = 0; index < 32; ++index) {
+  float most = 0.0F;
+  float none = 0.0F;
+  for (int lane = 0; lane < kLanes; ++lane) {
+    most = largest[lane] > most ? largest[lane] : most;
+    none += not_finite[lane];
+  }
+  const F inverse = splat(most > 0.0F ? 127.0F / most : 0.0F);
+  for (int part = 0; part < kParts; ++part) {
     // Adding 1.5 * 2^23 leaves the rounded integer in the low bits; a code never leaves int8.
-    const float shifted = values[index] * inverse + 12582912.0F;
-    int32_t bits;
-    __builtin_memcpy(&bits, &shifted, sizeof(bits));
-    codes[index] = (bits << 24) >> 24;
+    const U bits = as_words(values[part] * inverse + splat(12582912.0F));
+    const I code = reinterpret_cast<I>(bits << 24) >> 24;
+    __builtin_memcpy(codes + part * kLanes, &code, sizeof(code));
   }
-  return largest / 127.0F + not_finite;
+  return most / 127.0F + none;
 }
 
 void pack_int8(const PackRowsParams& p, int64_t first, int64_t rows, uint8_t* out) {
-  float values[32];
+  F values[kParts];
   int32_t codes[32];
   for (int64_t k = 0; k < p.k_padded; k += 32, out += kInt8BlockBytes * rows) {
     for (int64_t row = 0; row < rows; ++row) {
-      if (k + 32 <= p.k) {
-        for (int64_t lane = 0; lane < 32; lane += kLanes) {
-          store(values + lane, row_values(p, first + row, k + lane));
-        }
-      } else {
-        for (int64_t index = 0; index < 32; ++index) {
-          values[index] = element(p, first + row, k + index);
+      for (int64_t part = 0; part < kParts; ++part) {
+        const int64_t at = k + part * kLanes;
+        if (at + kLanes <= p.k) {
+          values[part] = row_values(p, first + row, at);
+        } else {
+          for (int64_t lane = 0; lane < kLanes; ++lane) {
+            values[part][lane] = element(p, first + row, at + lane);
+          }
         }
       }
       const float scale = round_block(values, codes);

@@ -116,7 +116,8 @@ constexpr FormatKernels make_format_kernels(int direct_tiles, IntList<rows...>) 
           {&run_tile<dtype, rows, 1>...},
           {&run_tile<dtype, rows, panels_abreast(rows)>...},
           {&run_tile<dtype, rows, panels_abreast(rows + 1)>...},
-          &decode_panel<dtype>};
+          &decode_panel<dtype>,
+          dtype == DType::kF32};
 }
 
 // Types that cost more to decode than to read twice: beyond two rows their panels are decoded

@@ -46,7 +46,7 @@ constexpr int64_t kTaskRows = 192;
 
 // Bytes of weight that make a task of a few rows: enough to keep the memory's prefetchers going,
 // few enough that the threads finish together.
-constexpr int64_t kTaskBytes = 512 << 10;
+constexpr int64_t kTaskBytes = 128 << 10;
 // Tasks for each thread where rows are many: the last one idles the others for half of itself.
 constexpr int64_t kTasksPerThread = 32;
 
