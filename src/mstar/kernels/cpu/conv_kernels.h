@@ -49,7 +49,7 @@ struct ConvProblem {
 
   // How the work is cut; results do not depend on it.
   int64_t num_rows = 0;         // output positions, t * h * w
-  int32_t rows_per_task = 0;    // at most ConvShape::max_rows
+  int32_t rows_per_task = 0;    // at most ConvShape::max_rows or max_bf16_rows
   int32_t panels_per_task = 0;  // at most ConvShape::max_panels
   int32_t num_row_blocks = 0;
   int32_t num_panel_groups = 0;
@@ -62,6 +62,7 @@ struct ConvShape {
   int32_t columns;        // of a full panel
   int32_t rows_multiple;  // rows_per_task: a multiple of this
   int32_t max_rows;
+  int32_t max_bf16_rows;  // the same for bf16 pixels
   int32_t max_panels;
 };
 

@@ -49,7 +49,7 @@ void enqueue_conv(CpuStream& stream, const char* name, ConvProblem& p, const Con
     return (p.num_rows + rows - 1) / rows * ((num_panels + panels - 1) / panels);
   };
   const int64_t wanted = stream.num_threads() == 1 ? 1 : 12 * stream.num_threads();
-  int rows = shape.max_rows;
+  int rows = p.x.is_bf16 ? shape.max_bf16_rows : shape.max_rows;
   int panels = std::min(shape.max_panels, num_panels);
   while (tasks_of(rows, panels) < wanted && (rows > shape.rows_multiple || panels > 1)) {
     if (panels > 1 && (panels > 2 || rows == shape.rows_multiple)) {
