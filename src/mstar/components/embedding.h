@@ -7,7 +7,8 @@
 namespace mstar {
 
 // A table of rows looked up by id. Checkpoint name: weight [num_embeddings, embedding_dim]. The
-// table stays in the type it came in, mapped from the checkpoint where that is aligned.
+// table stays in the type it came in, mapped from the checkpoint where that is aligned; one of GGUF
+// blocks is decoded to f32 for look-ups.
 class Embedding : public Module {
  public:
   // `scale` multiplies every row (Gemma: sqrt(hidden_size)).
@@ -17,7 +18,7 @@ class Embedding : public Module {
   // give zero rows.
   Tensor forward(Stream& stream, const Tensor& ids, DType dtype) const;
 
-  // The table, for a head that shares it (Linear::tie_weight). Loaded.
+  // The table as stored, for a head that shares it (Linear::tie_weight). After finalize().
   const Tensor& weight() const { return weight_; }
 
   // The same before finalize().
@@ -30,7 +31,8 @@ class Embedding : public Module {
   Parameter* parameter_;
   int64_t embedding_dim_;
   float scale_;
-  Tensor weight_;
+  Tensor weight_;  // as stored
+  Tensor table_;   // what look-ups read: the same, unless that is quantized
 };
 
 }  // namespace mstar

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "mstar/components/linear.h"
@@ -20,6 +21,8 @@ class ActivationFunction {
   ActivationFunction(Activation activation) : activation_(activation) {}  // NOLINT: values convert
 
   ActivationFunction(std::string_view name) : activation_(parse_activation(name)) {}  // NOLINT
+
+  ActivationFunction(const std::string& name) : activation_(parse_activation(name)) {}  // NOLINT
 
   ActivationFunction(const char* name) : activation_(parse_activation(name)) {}  // NOLINT
 

@@ -24,9 +24,12 @@ VocabParallelEmbedding::VocabParallelEmbedding(CommGroup& comm,
       &add_parameter("weight", {spec}, {num_embeddings, embedding_dim}, ParameterKind::kMatrix);
 }
 
-void VocabParallelEmbedding::pack(const FinalizeOptions&) {
+void VocabParallelEmbedding::pack(const FinalizeOptions& options) {
   MSTAR_CHECK(parameter_->is_complete(), "weight was not loaded");
   weight_ = parameter_->join();
+  if (is_quantized(weight_.dtype())) {
+    weight_ = PackedWeight::pack(weight_, options.pool).unpack();
+  }
   parameter_->release();
 }
 

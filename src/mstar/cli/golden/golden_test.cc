@@ -1,0 +1,106 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "mstar/base/str_cat.h"
+#include "mstar/checkpoint/safetensors.h"
+#include "mstar/cli/golden/run_golden.h"
+
+namespace mstar::golden {
+namespace {
+
+namespace fs = std::filesystem;
+
+class GoldenTest : public ::testing::Test {
+ protected:
+  GoldenTest() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = (fs::temp_directory_path() / str_cat("mstar_golden_", test->name())).string();
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    const Tensor x = Tensor::from(std::vector<float>{-1, 2}, {2});
+    const Tensor out = Tensor::from(std::vector<float>{0, 2}, {2});
+    const Tensor wrong = Tensor::from(std::vector<float>{0, 2.5F}, {2});
+    write_safetensors(folder_ + "/good.safetensors", {{"x", x}, {"out", out}});
+    write_safetensors(folder_ + "/wrong.safetensors", {{"x", x}, {"out", wrong}});
+  }
+
+  ~GoldenTest() override { fs::remove_all(folder_); }
+
+  // One activation case; `config` replaces its config.
+  static std::string record(std::string_view name,
+                            std::string_view file,
+                            std::string_view config = R"({"activation":"relu"})",
+                            std::string_view more = "") {
+    return str_cat(R"({"name":")",
+                   name,
+                   R"(","file":")",
+                   file,
+                   R"(","config":)",
+                   config,
+                   R"(,"tolerance":{"out":{"atol":0.001,"rtol":0},"extra":{"exact":true}},)",
+                   R"("tensors":{"x":{"role":"input"},"out":{"role":"output"})",
+                   more,
+                   "}}");
+  }
+
+  GoldenCounts run(const std::string& records, const std::string& only = "") {
+    std::ofstream(folder_ + "/cases.json") << str_cat(R"({"format":1,"cases":[)", records, "]}");
+    std::ostringstream out;
+    const GoldenCounts counts =
+        run_golden({.folders = {folder_}, .model_folder = "", .only = only}, out);
+    text_ = out.str();
+    return counts;
+  }
+
+  std::string folder_;
+  std::string text_;
+};
+
+TEST_F(GoldenTest, CountsWhatPassesAndWhatDoesNot) {
+  const GoldenCounts counts =
+      run(str_cat(record("activation_a", "good.safetensors"),
+                  ",",
+                  record("activation_b", "wrong.safetensors"),
+                  ",",
+                  record("activation_c", "absent.safetensors"),
+                  ",",
+                  record("strange_d", "good.safetensors"),
+                  ",",
+                  record("activation_e", "good.safetensors", R"({"class":"Strange"})"),
+                  ",",
+                  record("activation_f", "good.safetensors", "{}"),
+                  ",",
+                  record("activation_g",
+                         "good.safetensors",
+                         R"({"activation":"relu"})",
+                         R"(,"extra":{"role":"output"})")));
+  EXPECT_EQ(counts.passed, 1) << text_;
+  EXPECT_EQ(counts.failed, 6) << text_;
+  EXPECT_EQ(counts.skipped, 0) << text_;
+  for (const char* line : {"PASS activation_a",
+                           "FAIL activation_b",
+                           "FAIL activation_c",
+                           "FAIL strange_d: unknown kind",
+                           "FAIL activation_e: unknown kind",
+                           "FAIL activation_f: [activation_f] config has no \"activation\"",
+                           "FAIL activation_g: output \"extra\" was not computed",
+                           "1 passed, 6 failed, 0 skipped"}) {
+    EXPECT_NE(text_.find(line), std::string::npos) << line << "\nin\n" << text_;
+  }
+}
+
+TEST_F(GoldenTest, SelectsByPattern) {
+  const std::string records = str_cat(
+      record("activation_a", "good.safetensors"), ",", record("activation_b", "wrong.safetensors"));
+  EXPECT_EQ(run(records, "_a").passed, 1);
+  EXPECT_EQ(run(records, "*_b").failed, 1);
+  EXPECT_EQ(run(records, "nothing").failed, 1);
+  EXPECT_TRUE(is_selected("rope_far_x", "rope*far*"));
+  EXPECT_FALSE(is_selected("rope_near", "rope*far*"));
+}
+
+}  // namespace
+}  // namespace mstar::golden
