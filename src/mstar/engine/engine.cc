@@ -90,8 +90,9 @@ Engine::Engine(Model& model,
   }
   build_resources(model, nodes);
   load_nodes(model, nodes);
-  open_.assign(static_cast<size_t>(options_.max_num_requests), false);
-  for (RequestHandle handle = options_.max_num_requests - 1; handle >= 0; --handle) {
+  const int32_t num_handles = options_.max_num_requests + options_.num_capture_rows;
+  open_.assign(static_cast<size_t>(num_handles), false);
+  for (RequestHandle handle = num_handles - 1; handle >= 0; --handle) {
     free_handles_.push_back(handle);
   }
 }
@@ -113,11 +114,12 @@ void Engine::build_resources(Model& model, const std::vector<std::string>& nodes
     apply_overrides(specs[static_cast<size_t>(id)].spec, overrides, str_cat("resources.", key));
   }
   resource_pointers_.assign(specs.size(), nullptr);
-  const ResourceBuildInfo info{.labels = &labels_,
-                               .resources = &resource_pointers_,
-                               .resource_names = &resource_names_,
-                               .num_slots = kNumSlots,
-                               .max_num_requests = options_.max_num_requests};
+  const ResourceBuildInfo info{
+      .labels = &labels_,
+      .resources = &resource_pointers_,
+      .resource_names = &resource_names_,
+      .num_slots = kNumSlots,
+      .max_num_requests = options_.max_num_requests + options_.num_capture_rows};
   // KV caches first: attention and positions look them up.
   resources_.resize(specs.size());
   for (const bool caches : {true, false}) {
@@ -204,7 +206,7 @@ void Engine::warmup() {
   }
   // Dummy rows take the highest handles for good; they are opened with defaults.
   std::vector<RequestHandle> handles;
-  while (static_cast<int>(handles.size()) < std::min(max_bs, options_.max_num_requests / 2)) {
+  while (static_cast<int>(handles.size()) < std::min(max_bs, options_.num_capture_rows)) {
     handles.push_back(free_handles_.front());
     free_handles_.erase(free_handles_.begin());
     open_[static_cast<size_t>(handles.back())] = true;
@@ -249,19 +251,17 @@ void Engine::warmup() {
 
 std::optional<RequestHandle> Engine::try_ingest_request(
     const std::map<std::string, RequestResourceConfig, std::less<>>& configs) {
-  for (const auto& [key, config] : configs) {
-    if (resource_names_.find(key) < 0) {
-      throw Error(ErrorCode::kInternal, str_cat("[engine] no resource \"", key, "\""));
-    }
-  }
-  if (free_handles_.empty()) {
+  if (free_handles_.empty() || stats_.num_open_requests >= options_.max_num_requests) {
     throw Error(ErrorCode::kResourceExhausted,
                 str_cat("[engine] ", options_.max_num_requests, " requests are open already"));
   }
   const RequestHandle handle = free_handles_.back();
   std::vector<RequestResourceConfig> by_id(resources_.size());
   for (const auto& [key, config] : configs) {
-    by_id[static_cast<size_t>(resource_names_.find(key))] = config;
+    // A resource of nodes that another worker hosts is not ours to open.
+    if (const ResourceId id = resource_names_.find(key); id >= 0) {
+      by_id[static_cast<size_t>(id)] = config;
+    }
   }
   runner_->ingest_request(handle, by_id);
   for (KvCache* cache : caches_) {

@@ -34,6 +34,7 @@ Runtime::Runtime(Model& model, const Deployment& deployment, RuntimeOptions opti
   const std::vector<graph::WalkPlacement> placements = place(graph_, deployment);
   const auto nodes = nodes_by_worker(graph_, placements);
   options.engine.resource_overrides = deployment.resources;
+  options.engine.max_num_requests = static_cast<int32_t>(deployment.max_concurrent_requests);
   workers_.resize(nodes.size());
   std::vector<Scheduler*> schedulers;
   for (size_t index = 0; index < nodes.size(); ++index) {

@@ -74,7 +74,6 @@ class RuntimeTest : public ::testing::Test {
  protected:
   void start(const Deployment& deployment = {}, RuntimeOptions options = {}) {
     options.num_threads = 2;
-    options.engine.max_num_requests = 16;
     runtime_ = std::make_unique<Runtime>(model_, deployment, options);
     service_ = std::make_unique<Service>(model_, runtime_->conductor());
   }
