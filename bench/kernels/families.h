@@ -8,12 +8,16 @@ namespace mstar::bench {
 void add_matmul_cases(Cases& cases);
 void add_conv_cases(Cases& cases);
 void add_sampling_cases(Cases& cases);
+void add_attention_cases(Cases& cases);
+void add_row_cases(Cases& cases);
 
 inline Cases all_kernel_cases() {
   Cases cases;
   add_matmul_cases(cases);
   add_conv_cases(cases);
   add_sampling_cases(cases);
+  add_attention_cases(cases);
+  add_row_cases(cases);
   return cases;
 }
 

@@ -11,6 +11,7 @@
 #include "mstar/kernels/ops/embedding.h"
 #include "mstar/kernels/ops/norm.h"
 #include "mstar/kernels/ops/rope.h"
+#include "mstar/kernels/ref/dequantize.h"
 #include "mstar/tensor/compare.h"
 #include "mstar/tensor/cpu_stream.h"
 
@@ -342,6 +343,26 @@ TEST(Rows, EmbeddingGatherAndScatter) {
         stream, misaligned(5, 21, 2, DType::kBF16), random({5}, 4), repeated, out);
     return out;
   });
+}
+
+TEST(Rows, EmbeddingFromBlockQuantizedTables) {
+  ThreadPool pool(2);
+  CpuStream stream(pool);
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0, DType::kQ6_K}) {
+    Tensor table = Tensor::zeros({4, 768}, dtype);
+    std::mt19937 generator(1);
+    for (int64_t byte = 0; byte < table.size_bytes(); ++byte) {
+      table.bytes()[byte] = static_cast<std::byte>(generator() % 60);  // scales stay small
+    }
+    std::vector<float> values(4 * 768);
+    dequantize(dtype, table.bytes(), 4 * 768, values.data());
+    const Tensor want = Tensor::from(values, {4, 768});
+    Tensor out = Tensor::empty({3, 768}, DType::kF32);
+    ops::embedding(stream, table, Tensor::from(std::array<int32_t, 3>{2, 4, 0}, {3}), 1.0F, out);
+    EXPECT_TRUE(compare(out.select(0, 0), want.select(0, 2), {.exact = true}).passed);
+    EXPECT_EQ(out.select(0, 1).to_floats(), std::vector<float>(768, 0.0F));
+    EXPECT_TRUE(compare(out.select(0, 2), want.select(0, 0), {.exact = true}).passed);
+  }
 }
 
 // What a decode step is made of. The replay must reproduce it to the last bit and allocate

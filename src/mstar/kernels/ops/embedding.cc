@@ -49,10 +49,11 @@ void run(Stream& stream,
 
 void embedding(Stream& stream, const Tensor& table, const Tensor& ids, float scale, Tensor& out) {
   RowMoveParams p = params_of(table, ids, out);
-  MSTAR_CHECK(is_floating(table.dtype()), "table ", table.to_string());
+  const bool quantized = is_quantized(table.dtype());
+  MSTAR_CHECK(quantized || is_floating(table.dtype()), "table ", table.to_string());
   MSTAR_CHECK(out.dim(0) == ids.dim(0), ids.dim(0), " ids, out ", out.to_string());
   p.scale = scale;
-  run(stream, "embedding", p, MSTAR_KERNEL(embedding));
+  run(stream, "embedding", p, quantized ? &ref::quantized_embedding : MSTAR_KERNEL(embedding));
 }
 
 void gather_rows(Stream& stream, const Tensor& x, const Tensor& rows, Tensor& out) {

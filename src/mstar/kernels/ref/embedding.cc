@@ -1,7 +1,9 @@
 #include "mstar/kernels/ref/embedding.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "mstar/kernels/ref/dequantize.h"
 #include "mstar/kernels/ref/element.h"
 
 namespace mstar::ref {
@@ -29,6 +31,31 @@ void embedding(const RowMoveParams& p, int task) {
     for (int64_t column = 0; column < p.dim; ++column) {
       const bool known = id >= 0 && id < p.x_rows;
       store(p.out, index, column, known ? load(p.x, id, column) * p.scale : 0.0);
+    }
+  }
+}
+
+void quantized_embedding(const RowMoveParams& p, int task) {
+  constexpr int64_t kStep = 256;  // whole blocks of every type
+  const DTypeInfo& layout = info(p.x.dtype);
+  const Range range = share(p.num_ids, task, p.num_tasks);
+  for (int64_t index = range.begin; index < range.end; ++index) {
+    const int64_t id = id_of(p, index);
+    const bool known = id >= 0 && id < p.x_rows;
+    for (int64_t begin = 0; begin < p.dim; begin += kStep) {
+      const int64_t count = std::min(kStep, p.dim - begin);
+      float values[kStep] = {};
+      if (known) {
+        const int64_t block = (id * p.x.stride + begin) / layout.block_size;
+        const auto* bytes = static_cast<const std::byte*>(p.x.data) + block * layout.block_bytes;
+        dequantize(p.x.dtype, bytes, count, values);
+      }
+      dispatch_activation(p.out.dtype, [&]<typename T>() {
+        T* out = static_cast<T*>(p.out.data) + index * p.out.stride + begin;
+        for (int64_t column = 0; column < count; ++column) {
+          out[column] = from_float<T>(values[column] * p.scale);
+        }
+      });
     }
   }
 }
