@@ -20,7 +20,7 @@ SCALES = (0.9, 0.95, 1.0, 1.05, 1.1)
 def _soft_template(shape, cx, cy, radius, height, width):
     """Coverage of the shape whose centroid is at cx, cy."""
     drop = world.TRIANGLE_DROP * radius if shape == "triangle" else 0.0
-    return world.soften(world.soften(world.coverage(shape, cx, cy - drop, radius, height, width)))
+    return world.soften(world.soften(world.coverage(shape, cx, cy - drop, radius, height, width, over=2)))
 
 
 def _correlation(a, b):
