@@ -23,8 +23,9 @@ struct EngineOptions {
   DType activation_dtype = DType::kF32;
   std::string quantization;  // "" or "int8"
   bool graph_capture = true;
-  bool require_captures = false;                   // a capture that fails stops the start
-  int32_t max_num_requests = 64;                   // requests that may be open at the same time
+  bool require_captures = false;  // a capture that fails stops the start
+  int32_t max_num_requests = 64;  // requests that may be open at the same time
+  int32_t num_capture_rows = 16;  // rows of the largest capture: further requests, for padding
   std::map<std::string, Json> resource_overrides;  // by key, from the deployment's file
   LoadProgress progress;
 };
