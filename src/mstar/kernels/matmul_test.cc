@@ -407,6 +407,11 @@ TEST_P(MatmulTest, SteadyStateAllocatesNothing) {
 TEST_P(MatmulTest, EmptySizesAreLegal) {
   const PackedWeight packed = PackedWeight::pack(random_tensor({8, 16}, DType::kF32, 45), pool_);
   EXPECT_EQ(linear(Tensor::empty({0, 16}, DType::kF32), packed).num_elements(), 0);
+  const PackedWeight flat = PackedWeight::pack(Tensor::empty({8, 0}, DType::kF32), pool_);
+  for (const int64_t m : {1, 40}) {
+    EXPECT_EQ(linear(Tensor::empty({m, 0}, DType::kF32), flat).to_floats(),
+              std::vector<float>(static_cast<size_t>(m * 8), 0.0F));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Sets,

@@ -64,7 +64,7 @@ constexpr FormatKernels make_kernels(IntList<rows...>) {
           {&run_tile<rows, panels_abreast(rows)>...},
           {&run_tile<rows, panels_abreast(rows + 1)>...},
           nullptr,
-          true};
+          1 << 30};
 }
 
 }  // namespace

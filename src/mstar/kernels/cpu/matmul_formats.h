@@ -35,7 +35,8 @@ struct FormatKernels {
   TileFunction abreast_taller[8] = {};  // those of a tile one row taller: beside such a tile
   // blocks, their number, out f32 [k][panel_width]
   void (*decode)(const uint8_t*, int64_t, float*) = nullptr;
-  bool in_place = false;  // tiles meet stretches of the weight as it is stored, not decoded
+  // Up to so many tiles meet stretches of the weight as it is stored; more are worth decoding it.
+  int in_place_tiles = 0;
 };
 
 }  // namespace mstar

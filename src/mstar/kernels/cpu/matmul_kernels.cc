@@ -158,7 +158,7 @@ struct ManyTiles {
     const int64_t depth = depth_at(k);
     const int64_t width = width_at(panel);
     const Stretch here = stretch(panel, k);
-    const bool decodes = !format.in_place;
+    const bool decodes = num_tiles > format.in_place_tiles;
     for (int64_t index = 0; decodes && index < width; ++index) {
       format.decode(here.first + index * here.panel_bytes,
                     depth / format.block,
@@ -195,13 +195,17 @@ void run_many(const MatmulProblem& p, const MatmulRange& range) {
   const ManyTiles tiles{p,
                         range,
                         format,
-                        format.in_place ? format : format_f32,
+                        num_tiles > format.in_place_tiles ? format_f32 : format,
                         num_tiles,
                         tallest_tile(p.m, num_tiles),
                         row_begin,
                         stride,
                         sums,
                         weights};
+  for (int64_t index = 0; p.weight.k_padded == 0 && index < (row_end - row_begin) * stride;
+       ++index) {
+    sums[index] = 0.0F;  // an empty sum
+  }
   for (int64_t k = 0; k < p.weight.k_padded; k += kDepth) {
     for (int64_t panel = range.panel_begin; panel < range.panel_end;
          panel += tiles.width_at(panel)) {
@@ -218,8 +222,9 @@ bool goes_direct(const FormatKernels& format, int64_t m) {
 
 int64_t panel_step(DType dtype, PackedX form, int64_t m) {
   const FormatKernels& format = format_kernels(dtype, form);
-  const int tallest = tallest_tile(m, num_row_tiles(m, kTileRows));
-  const bool decoded = !goes_direct(format, m) && !format.in_place;
+  const int64_t num_tiles = num_row_tiles(m, kTileRows);
+  const int tallest = tallest_tile(m, num_tiles);
+  const bool decoded = !goes_direct(format, m) && num_tiles > format.in_place_tiles;
   return (decoded ? format_f32 : format).width[tallest - 1];
 }
 

@@ -117,7 +117,9 @@ constexpr FormatKernels make_format_kernels(int direct_tiles, IntList<rows...>) 
           {&run_tile<dtype, rows, panels_abreast(rows)>...},
           {&run_tile<dtype, rows, panels_abreast(rows + 1)>...},
           &decode_panel<dtype>,
-          dtype == DType::kF32};
+          dtype == DType::kF32    ? 1 << 30
+          : dtype == DType::kBF16 ? 16
+                                  : 0};
 }
 
 // Types that cost more to decode than to read twice: beyond two rows their panels are decoded
