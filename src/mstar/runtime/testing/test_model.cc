@@ -5,7 +5,6 @@
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
-#include "mstar/kernels/ops/attention.h"
 #include "mstar/resources/attention.h"
 #include "mstar/resources/kv_cache.h"
 
