@@ -47,6 +47,10 @@ Registry build_registry() {
   add_stream_kinds(registry);
   add_parallel_kinds(registry);
   add_checkpoint_kinds(registry);
+  add_cosmos3_parts_kinds(registry);
+  add_cosmos3_transformer_kinds(registry);
+  add_cosmos3_codec_kinds(registry);
+  add_cosmos3_pipeline_kinds(registry);
   add_sampler_kinds(registry);
   return registry;
 }

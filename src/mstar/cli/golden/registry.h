@@ -49,6 +49,10 @@ void add_paged_kinds(Registry& registry);
 void add_stream_kinds(Registry& registry);
 void add_parallel_kinds(Registry& registry);
 void add_checkpoint_kinds(Registry& registry);
+void add_cosmos3_parts_kinds(Registry& registry);
+void add_cosmos3_transformer_kinds(Registry& registry);
+void add_cosmos3_codec_kinds(Registry& registry);
+void add_cosmos3_pipeline_kinds(Registry& registry);
 void add_sampler_kinds(Registry& registry);
 
 }  // namespace mstar::golden
