@@ -147,7 +147,8 @@ void Attention::consolidate_qkv_weight() {
 
 void Attention::pack(const FinalizeOptions& options) {
   if (qkv_proj_weight_.defined()) {
-    qkv_proj_ = PackedWeight::pack(qkv_proj_weight_, options.pool, options.weight_format);
+    qkv_proj_ = PackedWeight::pack(
+        qkv_proj_weight_, options.pool, options.weight_format, options.activations);
     qkv_proj_weight_ = Tensor();
   }
 }

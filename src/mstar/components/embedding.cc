@@ -10,11 +10,9 @@ Embedding::Embedding(int64_t num_embeddings, int64_t embedding_dim, float scale)
       embedding_dim_(embedding_dim),
       scale_(scale) {}
 
-void Embedding::pack(const FinalizeOptions& options) {
+void Embedding::pack(const FinalizeOptions&) {
   MSTAR_CHECK(parameter_->is_complete(), "weight was not loaded");
   weight_ = parameter_->join();
-  table_ =
-      is_quantized(weight_.dtype()) ? PackedWeight::pack(weight_, options.pool).unpack() : weight_;
   parameter_->release();
 }
 
@@ -23,7 +21,7 @@ Tensor Embedding::forward(Stream& stream, const Tensor& ids, DType dtype) const 
   shape.push_back(embedding_dim_);
   Tensor out = stream.empty(shape, dtype);
   Tensor rows = out.view({-1, embedding_dim_});
-  ops::embedding(stream, table_, ids.view({ids.num_elements()}), scale_, rows);
+  ops::embedding(stream, weight_, ids.view({ids.num_elements()}), scale_, rows);
   return out;
 }
 

@@ -32,7 +32,6 @@ class Embedding : public Module {
   int64_t embedding_dim_;
   float scale_;
   Tensor weight_;  // as stored
-  Tensor table_;   // what look-ups read: the same, unless that is quantized
 };
 
 }  // namespace mstar

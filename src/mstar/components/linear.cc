@@ -31,7 +31,7 @@ Linear::Linear(int64_t in_features, int64_t out_features, bool bias)
 
 void Linear::tie_weight(const Tensor& table, const FinalizeOptions& options) {
   MSTAR_CHECK(table.shape() == (Shape{out_features_, in_features_}), table.to_string());
-  weight_ = PackedWeight::pack(table, options.pool, options.weight_format);
+  weight_ = PackedWeight::pack(table, options.pool, options.weight_format, options.activations);
   give_up_weight();
 }
 
@@ -98,7 +98,8 @@ void FusedColumnLinear::pack(const FinalizeOptions& options) {
     weights_.push_back(take_packed(*weight_parameter_, options));
   } else {
     for (const Tensor& piece : weight_parameter_->pieces()) {
-      weights_.push_back(PackedWeight::pack(piece, options.pool, options.weight_format));
+      weights_.push_back(
+          PackedWeight::pack(piece, options.pool, options.weight_format, options.activations));
     }
     weight_parameter_->release();
   }

@@ -110,7 +110,8 @@ void GatedMLP::consolidate_gate_up_weight() {
 
 void GatedMLP::pack(const FinalizeOptions& options) {
   if (gate_up_proj_weight_.defined()) {
-    gate_up_proj_ = PackedWeight::pack(gate_up_proj_weight_, options.pool, options.weight_format);
+    gate_up_proj_ = PackedWeight::pack(
+        gate_up_proj_weight_, options.pool, options.weight_format, options.activations);
     gate_up_proj_weight_ = Tensor();
   }
 }

@@ -114,7 +114,8 @@ PackedWeight take_packed(Parameter& parameter, const FinalizeOptions& options) {
   }
   const Tensor joined = parameter.join();
   const Tensor dense = joined.is_contiguous() ? joined : joined.copy();
-  PackedWeight packed = PackedWeight::pack(dense, options.pool, options.weight_format);
+  PackedWeight packed =
+      PackedWeight::pack(dense, options.pool, options.weight_format, options.activations);
   parameter.release();
   return packed;
 }

@@ -45,8 +45,10 @@ PackedWeight pack_pieces(const Parameter& parameter,
                         "types; store them in one type"));
   }
   const Tensor joined = parameter.join(begin, end);
-  return PackedWeight::pack(
-      joined.is_contiguous() ? joined : joined.copy(), options.pool, options.weight_format);
+  return PackedWeight::pack(joined.is_contiguous() ? joined : joined.copy(),
+                            options.pool,
+                            options.weight_format,
+                            options.activations);
 }
 
 }  // namespace

@@ -145,8 +145,10 @@ struct LoadContext {
   ThreadPool& pool;
   Stream& stream;
   DType activation_dtype = DType::kF32;
-  std::string quantization;  // "", "int8"
-  LoadProgress progress;     // may be empty
+  // "": weights as they are stored, with the fastest arithmetic for their type; "exact": products
+  // in f32 whatever the type; "int8": matrices are stored as 8-bit integers.
+  std::string quantization;
+  LoadProgress progress;  // may be empty
 };
 
 // A model family's answer to the engine, the conductor and the server. const after load, and

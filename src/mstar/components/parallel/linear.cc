@@ -42,7 +42,8 @@ void ColumnParallelBase::pack(const FinalizeOptions& options) {
     weights_.push_back(take_packed(*weight_parameter_, options));
   } else {
     for (const Tensor& piece : weight_parameter_->pieces()) {
-      weights_.push_back(PackedWeight::pack(piece, options.pool, options.weight_format));
+      weights_.push_back(
+          PackedWeight::pack(piece, options.pool, options.weight_format, options.activations));
     }
     weight_parameter_->release();
   }

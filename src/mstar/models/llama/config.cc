@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
@@ -9,6 +11,8 @@
 namespace mstar::llama {
 
 namespace {
+
+constexpr int64_t kMostHeadDim = 1024;
 
 constexpr std::array kModelTypes =
     {"llama", "mistral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "gemma"};
@@ -27,6 +31,7 @@ void apply_model_type(LlamaConfig& config) {
   config.qkv_bias = config.qkv_bias || type == "qwen2" || type == "qwen2_moe";
   config.qk_norm = type == "qwen3" || type == "qwen3_moe";
   config.gemma_mode = type == "gemma";
+  config.unit_offset = config.gemma_mode;
 }
 
 RopeConfig read_rope(JsonReader& reader, int64_t head_dim, const std::string& where) {
@@ -62,6 +67,23 @@ RopeConfig read_rope(JsonReader& reader, int64_t head_dim, const std::string& wh
     fail(where, str_cat("rope type \"", type, "\", expected default, linear or llama3"));
   }
   return rope;
+}
+
+// The window that all layers share, 0 for none. Qwen's configs name the first layer with one.
+int64_t read_window(JsonReader& reader, const LlamaConfig& config, const std::string& where) {
+  const bool windowed = reader.get_bool("use_sliding_window", config.model_type == "mistral");
+  const int64_t window = reader.get_int("sliding_window", 0);
+  const int64_t first = reader.get_int("max_window_layers", 0);
+  if (!windowed || window == 0 || first >= config.num_hidden_layers) {
+    return 0;
+  }
+  if (first > 0) {
+    fail(where,
+         str_cat("max_window_layers is ",
+                 first,
+                 ": a sliding window in some layers only is not supported"));
+  }
+  return window;
 }
 
 // The first of two spellings that is there.
@@ -114,6 +136,45 @@ std::vector<int32_t> token_ids(const Json* value) {
   return ids;
 }
 
+// GGUF writes Llama 3.1's rule out as one divisor a frequency. Its parameters are the same in all
+// published models but for the factor, which the lowest frequency shows; whether they are meant is
+// checked frequency by frequency.
+void read_rope_factors(const Tensor& factors, LlamaConfig& config, const std::string& where) {
+  RopeConfig& rope = config.rope;
+  const RopeConfig plain = rope;
+  if (factors.dtype() != DType::kF32 || rope.rotary_dim < 2 || rope.rotary_dim > kMostHeadDim ||
+      rope.rotary_dim % 2 != 0 || factors.num_elements() != rope.rotary_dim / 2) {
+    fail(where,
+         str_cat("rope_freqs.weight is ",
+                 factors.to_string(),
+                 ", expected one f32 for each of ",
+                 rope.rotary_dim / 2,
+                 " frequencies"));
+  }
+  const std::vector<float> divisors = factors.to_floats();
+  rope.scaling = RopeConfig::Scaling::kLlama31;
+  rope.scale = divisors.back();
+  rope.low_freq_factor = 1.0F;
+  rope.high_freq_factor = 4.0F;
+  rope.old_context_len = 8192;
+  const std::vector<float> unscaled = rope_inv_freq(plain).to_floats();
+  const std::vector<float> scaled = rope_inv_freq(rope).to_floats();
+  for (size_t index = 0; index < divisors.size(); ++index) {
+    const float wanted = unscaled[index] / divisors[index];
+    // Written so that a NaN fails too.
+    if (!(std::abs(scaled[index] - wanted) <= 1e-3F * std::abs(wanted))) {
+      fail(where,
+           str_cat("rope_freqs.weight[",
+                   index,
+                   "] is ",
+                   divisors[index],
+                   ", which Llama 3.1's rule (factor ",
+                   rope.scale,
+                   ", context 8192) does not give"));
+    }
+  }
+}
+
 }  // namespace
 
 bool is_known_model_type(const std::string& model_type) {
@@ -143,7 +204,9 @@ LlamaConfig LlamaConfig::from_hugging_face(const Json& json, const std::string& 
   config.vocab_size = reader.get_int("vocab_size");
   config.max_position_embeddings = reader.get_int("max_position_embeddings");
   config.rms_norm_eps = static_cast<float>(reader.get_double("rms_norm_eps"));
-  config.hidden_act = parse_activation(reader.get_string("hidden_act"));
+  // Gemma's older configs name the activation twice; the newer name holds.
+  config.hidden_act = parse_activation(
+      reader.get_string(reader.has("hidden_activation") ? "hidden_activation" : "hidden_act"));
   // transformers' default for a config that does not say so; Gemma's is true.
   config.tie_word_embeddings = reader.get_bool("tie_word_embeddings", config.model_type == "gemma");
   config.qkv_bias = reader.get_bool("attention_bias", false);
@@ -152,9 +215,7 @@ LlamaConfig LlamaConfig::from_hugging_face(const Json& json, const std::string& 
   if (config.model_type == "qwen2_moe") {
     config.qkv_bias = reader.get_bool("qkv_bias", true);
   }
-  const bool windowed = reader.get_bool("use_sliding_window", config.model_type == "mistral");
-  const int64_t window = reader.get_int("sliding_window", 0);
-  config.sliding_window = windowed ? window : 0;
+  config.sliding_window = read_window(reader, config, where);
   config.rope = read_rope(reader, config.head_dim, where);
   read_experts(reader, config);
   config.eos_token_ids = token_ids(reader.find("eos_token_id"));
@@ -200,7 +261,9 @@ LlamaConfig LlamaConfig::from_gguf(const GgufFile& file) {
   config.qk_norm = file.find("blk.0.attn_q_norm.weight") != nullptr;
   // GGUF stores Gemma's norms with the 1 added; the embedding is still scaled.
   config.gemma_mode = arch == "gemma";
+  config.unit_offset = false;
   config.rope.head_dim = config.head_dim;
+  config.rope.rotary_dim = file.find_int(key("rope.dimension_count")).value_or(config.head_dim);
   config.rope.theta = static_cast<float>(file.find_double(key("rope.freq_base")).value_or(10000.0));
   config.rope.interleave = arch == "llama";  // q and k rows are stored pair by pair
   const std::string scaling = file.find_string(key("rope.scaling.type")).value_or("none");
@@ -210,15 +273,8 @@ LlamaConfig LlamaConfig::from_gguf(const GgufFile& file) {
   } else if (scaling != "none") {
     fail(where, str_cat("rope scaling \"", scaling, "\", expected none or linear"));
   }
-  if (file.find("rope_freqs.weight") != nullptr) {
-    // Llama 3.1 and later: the factors of its rule, which GGUF writes out as a tensor.
-    config.rope.scaling = RopeConfig::Scaling::kLlama31;
-    const Tensor factors = file.get("rope_freqs.weight");
-    const std::vector<float> values = factors.to_floats();
-    config.rope.scale = *std::ranges::max_element(values);  // the lowest frequencies' factor
-    config.rope.low_freq_factor = 1.0F;
-    config.rope.high_freq_factor = 4.0F;
-    config.rope.old_context_len = 8192;
+  if (const TensorInfo* factors = file.find("rope_freqs.weight")) {
+    read_rope_factors(file.get(*factors), config, where);
   }
   config.is_sparse.assign(static_cast<size_t>(std::max<int64_t>(0, config.num_hidden_layers)),
                           false);
@@ -252,7 +308,7 @@ void LlamaConfig::validate(const std::string& where) const {
   positive(num_hidden_layers, "num_hidden_layers", 1024);
   positive(num_attention_heads, "num_attention_heads", 4096);
   positive(num_key_value_heads, "num_key_value_heads", 4096);
-  positive(head_dim, "head_dim", 1024);
+  positive(head_dim, "head_dim", kMostHeadDim);
   positive(vocab_size, "vocab_size", 1 << 24);
   positive(max_position_embeddings, "max_position_embeddings", int64_t{1} << 31);
   if (num_attention_heads % num_key_value_heads != 0) {
@@ -264,6 +320,23 @@ void LlamaConfig::validate(const std::string& where) const {
   }
   if (head_dim % 2 != 0) {
     fail(where, str_cat("head_dim ", head_dim, " is odd"));
+  }
+  if (rope.rotary_dim < 0 || rope.rotary_dim > head_dim || rope.rotary_dim % 2 != 0) {
+    fail(where,
+         str_cat("rope turns ", rope.rotary_dim, " dims, expected an even number to ", head_dim));
+  }
+  if (sliding_window < 0 || sliding_window > std::numeric_limits<int32_t>::max()) {
+    fail(where, str_cat("sliding_window is ", sliding_window));
+  }
+  if (!(rope.theta > 0.0F) || !(rope.scale > 0.0F) || !(rms_norm_eps > 0.0F)) {
+    fail(where,
+         str_cat("rope_theta ",
+                 rope.theta,
+                 ", rope factor ",
+                 rope.scale,
+                 " and rms_norm_eps ",
+                 rms_norm_eps,
+                 " must be above 0"));
   }
   if (num_experts > 0) {
     positive(num_experts_per_tok, "num_experts_per_tok", num_experts);

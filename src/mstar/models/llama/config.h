@@ -32,7 +32,8 @@ struct LlamaConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool qk_norm = false;        // a norm per head of q and k, before the rotation
-  bool gemma_mode = false;     // norms multiply by 1 + weight, embeddings by sqrt(hidden_size)
+  bool gemma_mode = false;     // embeddings times sqrt(hidden_size), norms rounded once
+  bool unit_offset = false;    // norms multiply by 1 + weight (Gemma, except in GGUF files)
   int64_t sliding_window = 0;  // 0: none
   RopeConfig rope;
 

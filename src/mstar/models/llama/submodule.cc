@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "mstar/base/check.h"
 #include "mstar/base/str_cat.h"
@@ -12,7 +13,10 @@ namespace mstar::llama {
 namespace {
 
 constexpr std::string_view kDecodeLoop = "decode_loop";
-constexpr std::string_view kDraws = "draws";  // NodeInputs::kwargs: whether the row draws a token
+// NodeInputs::kwargs: whether the row draws a token, and the whole prompt of a prefill: a chunk or
+// the rest behind a cached prefix is only its end.
+constexpr std::string_view kDraws = "draws";
+constexpr std::string_view kPrompt = "prompt";
 
 bool draws(const NodeInputs& inputs) {
   return inputs.kwargs.get(kDraws, true);
@@ -41,6 +45,9 @@ std::unique_ptr<NodeInputs> LlamaSubmodule::prepare_inputs(std::string_view,
                                                            const PrepareContext&) {
   auto prepared = std::make_unique<ARNodeInputs>();
   prepared->input_ids = inputs.tensor("text_inputs");
+  if (info.graph_walk == "prefill") {
+    prepared->kwargs.set(kPrompt, prepared->input_ids);
+  }
   // Tokens that the prefix cache already holds are not computed again.
   const CacheStream* stream = kv_->find_stream(info.handle, kMainLabel);
   const int64_t cached = info.graph_walk == "prefill" && stream != nullptr ? stream->stored_len : 0;
@@ -56,7 +63,10 @@ std::unique_ptr<NodeInputs> LlamaSubmodule::split_inputs(std::string_view graph_
                                                          const NodeInputs& inputs,
                                                          int64_t begin,
                                                          int64_t end) {
-  auto chunk = ARNodeSubmodule::split_inputs(graph_walk, info, inputs, begin, end);
+  ARNodeInputs tokens = static_cast<const ARNodeInputs&>(inputs);
+  const ValueMap kwargs = std::exchange(tokens.kwargs, {});
+  auto chunk = ARNodeSubmodule::split_inputs(graph_walk, info, tokens, begin, end);
+  chunk->kwargs = kwargs;
   chunk->kwargs.set(kDraws, end == inputs.input_seq_len);
   return chunk;
 }
@@ -95,14 +105,8 @@ bool LlamaSubmodule::declare_step(std::string_view,
       sampler = &step.sampler.add(sampler_id_);
     }
     sampler->segments.push_back(step.segments[row]);
-  }
-  // The prompt counts as seen from its first chunk on.
-  if (sampler != nullptr) {
-    for (size_t row = 0; row < inputs.size(); ++row) {
-      const auto& prompt = static_cast<const ARNodeInputs&>(*inputs[row]);
-      if (prompt.input_seq_len > 1) {
-        sampler->prefill_tracked_tokens.push_back({request_ids[row], prompt.input_ids});
-      }
+    if (const Tensor* prompt = inputs[row]->kwargs.find<Tensor>(kPrompt)) {
+      sampler->prefill_tracked_tokens.push_back({request_ids[row], *prompt});
     }
   }
   return true;

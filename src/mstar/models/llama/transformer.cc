@@ -18,7 +18,7 @@ constexpr RmsNormRounding kRounding = RmsNormRounding::kBeforeWeight;
 std::unique_ptr<Norm> make_norm(const LlamaConfig& config) {
   return std::make_unique<RMSNorm>(config.hidden_size,
                                    config.rms_norm_eps,
-                                   config.gemma_mode,
+                                   config.unit_offset,
                                    config.gemma_mode ? RmsNormRounding::kOnce : kRounding);
 }
 
@@ -78,7 +78,7 @@ LlamaTransformer::LlamaTransformer(const LlamaConfig& config)
                     config.gemma_mode ? std::sqrt(static_cast<float>(config.hidden_size)) : 1.0F),
       norm_(config.hidden_size,
             config.rms_norm_eps,
-            config.gemma_mode,
+            config.unit_offset,
             config.gemma_mode ? RmsNormRounding::kOnce : kRounding),
       lm_head_(config.hidden_size, config.vocab_size) {
   add_module("model.embed_tokens", embed_tokens_);
