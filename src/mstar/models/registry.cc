@@ -4,12 +4,14 @@
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/models/cosmos3/model.h"
 #include "mstar/models/llama/model.h"
 
 namespace mstar {
 
 const std::vector<ModelFamily>& model_families() {
   static const std::vector<ModelFamily> families = {
+      {"cosmos3", cosmos3::Cosmos3Model::recognizes, cosmos3::Cosmos3Model::open},
       {"llama", llama::LlamaModel::recognizes, llama::LlamaModel::open},
   };
   return families;

@@ -1,5 +1,8 @@
 #include "mstar/models/cosmos3/pipeline.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/kernels/ops/activation.h"
@@ -27,6 +30,15 @@ Schedule make_schedule(const Cosmos3Config& config,
              : linear_schedule(num_steps, flow_shift, scheduler.num_train_timesteps);
 }
 
+namespace {
+
+[[noreturn]] void not_finite(const std::string& where) {
+  throw Error(ErrorCode::kInternal,
+              str_cat("[", where, "] a value is not finite: the weights or the input are broken"));
+}
+
+}  // namespace
+
 void expect_finite(Stream& stream, const Tensor& x, const std::string& where) {
   if (!x.defined()) {
     return;
@@ -35,9 +47,17 @@ void expect_finite(Stream& stream, const Tensor& x, const std::string& where) {
   ops::check_finite(stream, x, flag);
   stream.synchronize();
   if (*flag.data<uint8_t>() != 0) {
-    throw Error(
-        ErrorCode::kInternal,
-        str_cat("[", where, "] a value is not finite: the weights or the input are broken"));
+    not_finite(where);
+  }
+}
+
+void expect_all_finite(const Tensor& x, const std::string& where) {
+  if (!x.defined()) {
+    return;
+  }
+  const float* values = x.data<float>();
+  if (!std::all_of(values, values + x.num_elements(), [](float v) { return std::isfinite(v); })) {
+    not_finite(where);
   }
 }
 

@@ -34,8 +34,12 @@ GenState guided_velocity(Stream& stream,
                          const Branch& cond,
                          const Branch* uncond);
 
-// Throws Error(kInternal) naming `where` when a defined part has a value that is not finite.
+// Throws Error(kInternal) naming `where` when x has a value that is not finite; an undefined x has
+// none. Waits for the stream.
 void expect_finite(Stream& stream, const Tensor& x, const std::string& where);
+
+// The same on host memory that nothing is writing.
+void expect_all_finite(const Tensor& x, const std::string& where);
 
 // const after construction, apart from the stream's use: one thread.
 class Pipeline {

@@ -1,0 +1,404 @@
+#include "mstar/models/cosmos3/dit_submodule.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "mstar/base/check.h"
+#include "mstar/base/str_cat.h"
+#include "mstar/kernels/ops/activation.h"
+#include "mstar/models/cosmos3/pipeline.h"
+
+namespace mstar::cosmos3 {
+
+namespace {
+
+constexpr std::string_view kDenoiser = "denoiser";       // PerRequestState
+constexpr std::string_view kBranchFlags = "cfg_active";  // ForwardArgs: std::vector<bool>, by row
+constexpr std::string_view kNumUncond = "num_uncond";    // NodeInputs: text tokens
+constexpr int kMaxBatchSize = 8;
+
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kLoops = {{
+    {"image_gen", "image_gen_loop"},
+    {"video_gen", "video_gen_loop"},
+    {"video_sound_gen", "video_sound_gen_loop"},
+    {"action_gen", "action_gen_loop"},
+    {"action_video_gen", "action_video_gen_loop"},
+}};
+
+bool is_prefill(std::string_view graph_walk) {
+  return graph_walk.starts_with("prefill");
+}
+
+// The engine's resources as a layer's attention. Rows of a step: all conditional ones, then the
+// unconditional ones.
+class EngineAttention : public TowerAttention {
+ public:
+  EngineAttention(const StepContext& step,
+                  LabelId plan_label,
+                  int64_t num_cond,
+                  KvCache& kv,
+                  AttentionResource& text,
+                  AttentionResource& dense)
+      : step_(step),
+        plan_label_(plan_label),
+        num_cond_(num_cond),
+        kv_(kv),
+        text_(text),
+        dense_(dense) {}
+
+  void attend_und(Stream& stream,
+                  int32_t layer,
+                  const Tensor& q,
+                  const Tensor& k,
+                  const Tensor& k_for_gen,
+                  const Tensor& v,
+                  Tensor& out) override {
+    kv_.write_kv(stream, {&step_, plan_label_, layer}, k_for_gen, v);
+    if (!out.defined()) {
+      return;
+    }
+    const auto attend = [&](LabelId label, int64_t begin, int64_t end) {
+      if (begin < end) {
+        Tensor part = out.slice(0, begin, end);
+        text_.attend(stream,
+                     {&step_, label, layer},
+                     q.slice(0, begin, end),
+                     k.slice(0, begin, end),
+                     v.slice(0, begin, end),
+                     part);
+      }
+    };
+    attend(kCondLabel, 0, num_cond_);
+    attend(kUncondLabel, num_cond_, q.dim(0));
+  }
+
+  void attend_gen(Stream& stream,
+                  int32_t layer,
+                  const Tensor& q,
+                  const Tensor& k,
+                  const Tensor& v,
+                  Tensor& out) override {
+    dense_.attend(stream, {&step_, plan_label_, layer}, q, k, v, out);
+  }
+
+ private:
+  const StepContext& step_;
+  LabelId plan_label_;
+  int64_t num_cond_;
+  KvCache& kv_;
+  AttentionResource& text_;
+  AttentionResource& dense_;
+};
+
+// Parts [3, n] side by side.
+Tensor join_positions(const std::vector<Tensor>& parts) {
+  int64_t total = 0;
+  for (const Tensor& part : parts) {
+    total += part.dim(1);
+  }
+  Tensor out = Tensor::empty({3, total}, DType::kF32);
+  for (int64_t axis = 0; axis < 3; ++axis) {
+    float* to = out.data<float>() + axis * total;
+    for (const Tensor& part : parts) {
+      to = std::copy_n(part.data<float>() + axis * part.dim(1), part.dim(1), to);
+    }
+  }
+  return out;
+}
+
+const GenStepInfo& step_info(const NodeInputs& inputs) {
+  return *std::any_cast<GenStepInfo>(&inputs.resource_step_info);
+}
+
+}  // namespace
+
+std::string_view loop_of(std::string_view graph_walk) {
+  for (const auto& [walk, loop] : kLoops) {
+    if (walk == graph_walk) {
+      return loop;
+    }
+  }
+  return {};
+}
+
+Cosmos3DiTSubmodule::Cosmos3DiTSubmodule(std::unique_ptr<Transformer> transformer,
+                                         int64_t temporal_factor)
+    : transformer_(std::move(transformer)), temporal_factor_(temporal_factor) {}
+
+void Cosmos3DiTSubmodule::bind_node_resources(const NodeResources& resources) {
+  kv_id_ = resources.id("kv");
+  attention_id_ = resources.id("attn");
+  dense_id_ = resources.id("attn_gen");
+  kv_ = &resources.get<KvCache>("kv");
+  attention_ = &resources.get<AttentionResource>("attn");
+  dense_ = &resources.get<AttentionResource>("attn_gen");
+}
+
+std::unique_ptr<NodeInputs> Cosmos3DiTSubmodule::prepare_inputs(std::string_view graph_walk,
+                                                                const CurrentForwardPassInfo& info,
+                                                                const NamedTensors& inputs,
+                                                                const PrepareContext& context) {
+  const GenRequest& request = gen_request(info);
+  auto prepared = std::make_unique<NodeInputs>();
+  GenStepInfo step{.cfg = request.has_guidance()};
+  if (is_prefill(graph_walk)) {
+    step.cfg_active = step.cfg;
+    step.commit = true;
+    prepared->input_seq_len = static_cast<int64_t>(request.cond_ids.size());
+    prepared->kwargs.set(kNumUncond, static_cast<int64_t>(request.uncond_ids.size()));
+    prepared->resource_step_info = step;
+    return prepared;
+  }
+  PerRequestState& state = request_state(info.handle);
+  auto* denoiser = state.kwargs.find<std::shared_ptr<Denoiser>>(kDenoiser);
+  if (denoiser == nullptr) {
+    GenState start = draw_noise(transformer_->config(), request.plan.layout, request.seed);
+    if (request.plan.layout.clean_actions) {
+      start.actions = request.given_actions;
+    }
+    state.add(kDenoiser,
+              std::make_shared<Denoiser>(
+                  context.stream, request.plan, start, inputs.tensor_or_none("cond_latents")));
+    denoiser = state.kwargs.find<std::shared_ptr<Denoiser>>(kDenoiser);
+  }
+  if ((*denoiser)->finished()) {
+    return nullptr;  // dispatched beyond the request's own last step
+  }
+  step.cfg_active = request.plan.guidance.active_at((*denoiser)->timestep());
+  prepared->input_seq_len =
+      request.plan.layout.num_tokens(transformer_->config().latent_patch_size);
+  prepared->resource_step_info = step;
+  return prepared;
+}
+
+bool Cosmos3DiTSubmodule::can_batch(const ExecutingBatch&, std::span<NodeInputs* const>) {
+  return true;  // rows are packed one after the other, whatever their number
+}
+
+int Cosmos3DiTSubmodule::max_batch_size(std::string_view) const {
+  return kMaxBatchSize;
+}
+
+bool Cosmos3DiTSubmodule::declare_step(std::string_view graph_walk,
+                                       std::span<const RequestHandle> request_ids,
+                                       std::span<const NodeInputs* const> inputs,
+                                       const SlotLease*,
+                                       std::span<const SlotLease* const>,
+                                       SubmoduleStep& step) {
+  const bool prefill = is_prefill(graph_walk);
+  bool both = false;
+  for (size_t row = 0; row < inputs.size(); ++row) {
+    step.add_segment(
+        request_ids[row], kCondLabel, static_cast<int32_t>(inputs[row]->input_seq_len));
+  }
+  for (size_t row = 0; row < inputs.size(); ++row) {
+    if (step_info(*inputs[row]).cfg_active) {
+      const int64_t* uncond = inputs[row]->kwargs.find<int64_t>(kNumUncond);
+      const int64_t span = uncond != nullptr ? *uncond : inputs[row]->input_seq_len;
+      step.add_segment(request_ids[row], kUncondLabel, static_cast<int32_t>(span));
+      both = true;
+    }
+  }
+  KVStep& kv = step.kv.add(kv_id_);
+  kv.commit = prefill;
+  if (both) {
+    CombinedLabels packed;
+    packed.plan_label = kBothLabel;
+    packed.num_sources = 2;
+    packed.sources = {kCondLabel, kUncondLabel};
+    kv.combined.push_back(packed);
+  }
+  if (!prefill) {
+    // The cache is only read: fresh rows never go into pages.
+    for (Segment segment : step.segments) {
+      segment.span = 0;
+      kv.segments.push_back(segment);
+    }
+  }
+  step.attention.add(prefill ? attention_id_ : dense_id_).causal = prefill;
+  return true;
+}
+
+ForwardArgs Cosmos3DiTSubmodule::preprocess(std::string_view graph_walk,
+                                            const ModelInputsFromEngine& engine_inputs,
+                                            std::span<NodeInputs* const> inputs) {
+  ForwardArgs args;
+  std::vector<bool> active;
+  for (const NodeInputs* one : inputs) {
+    active.push_back(step_info(*one).cfg_active);
+  }
+  const size_t num_rows = inputs.size();
+  std::vector<Tensor> positions;
+  std::vector<int32_t> ids;
+  int64_t num_cond = 0;
+  for (const bool uncond : {false, true}) {
+    for (size_t row = 0; row < num_rows; ++row) {
+      if (uncond && !active[row]) {
+        continue;
+      }
+      const GenRequest& request = gen_request(*engine_inputs.per_request_info[row]);
+      const std::vector<int32_t>& text = uncond ? request.uncond_ids : request.cond_ids;
+      const auto num_text = static_cast<int64_t>(text.size());
+      if (is_prefill(graph_walk)) {
+        ids.insert(ids.end(), text.begin(), text.end());
+        positions.push_back(text_positions(num_text));
+      } else {
+        positions.push_back(
+            gen_positions(transformer_->config(), temporal_factor_, request.plan.layout, num_text));
+      }
+      num_cond += uncond ? 0 : positions.back().dim(1);
+    }
+  }
+  args.tensors.set("positions", join_positions(positions));
+  if (!ids.empty()) {
+    args.tensors.set("input_ids", Tensor::from(ids, {static_cast<int64_t>(ids.size())}));
+  }
+  args.values.set("num_cond", num_cond);
+  args.values.set(kBranchFlags, active);
+  return args;
+}
+
+void Cosmos3DiTSubmodule::prefill(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args) {
+  Stream& stream = *engine_inputs.stream;
+  const auto& active = args.values.at<std::vector<bool>>(kBranchFlags);
+  const bool both = std::ranges::find(active, true) != active.end();
+  EngineAttention attention(*engine_inputs.context,
+                            both ? kBothLabel : kCondLabel,
+                            args.values.at<int64_t>("num_cond"),
+                            *kv_,
+                            *attention_,
+                            *dense_);
+  transformer_->prefill(
+      stream,
+      transformer_->embed_text(stream, args.tensors.tensor("input_ids"), DType::kF32),
+      transformer_->rotary(stream, args.tensors.tensor("positions")),
+      attention,
+      false);
+}
+
+std::vector<NamedTensors> Cosmos3DiTSubmodule::denoise(const ModelInputsFromEngine& engine_inputs,
+                                                       ForwardArgs& args) {
+  Stream& stream = *engine_inputs.stream;
+  const size_t num_rows = engine_inputs.request_ids.size();
+  const auto& active = args.values.at<std::vector<bool>>(kBranchFlags);
+  const bool both = std::ranges::find(active, true) != active.end();
+  const Tensor& positions = args.tensors.tensor("positions");
+  Tensor rows = stream.empty({positions.dim(1), transformer_->config().hidden_size}, DType::kF32);
+
+  std::vector<Denoiser*> denoisers;
+  std::vector<std::pair<int64_t, int64_t>> cond(num_rows);  // rows of each request's branches
+  std::vector<std::pair<int64_t, int64_t>> uncond(num_rows);
+  int64_t next = 0;
+  const auto place = [&](const Tensor& from) {
+    const std::pair<int64_t, int64_t> range{next, next + from.dim(0)};
+    Tensor to = rows.slice(0, range.first, range.second);
+    ops::copy(stream, from, to);
+    next = range.second;
+    return range;
+  };
+  for (size_t row = 0; row < num_rows; ++row) {
+    PerRequestState& state = request_state(engine_inputs.request_ids[row]);
+    denoisers.push_back(state.kwargs.at<std::shared_ptr<Denoiser>>(kDenoiser).get());
+    const Denoiser& denoiser = *denoisers.back();
+    cond[row] = place(transformer_->embed_gen(
+        stream, denoiser.plan().layout, denoiser.state(), denoiser.timestep(), DType::kF32));
+  }
+  for (size_t row = 0; row < num_rows; ++row) {
+    if (active[row]) {
+      uncond[row] = place(rows.slice(0, cond[row].first, cond[row].second));
+    }
+  }
+  EngineAttention attention(*engine_inputs.context,
+                            both ? kBothLabel : kCondLabel,
+                            args.values.at<int64_t>("num_cond"),
+                            *kv_,
+                            *attention_,
+                            *dense_);
+  const Tensor out =
+      transformer_->denoise(stream, rows, transformer_->rotary(stream, positions), attention);
+
+  std::vector<NamedTensors> outputs(num_rows);
+  for (size_t row = 0; row < num_rows; ++row) {
+    Denoiser& denoiser = *denoisers[row];
+    const GenPlan& plan = denoiser.plan();
+    const auto velocity_of = [&](const std::pair<int64_t, int64_t>& range) {
+      return transformer_->read_velocity(
+          stream, plan.layout, out.slice(0, range.first, range.second));
+    };
+    GenState velocity = velocity_of(cond[row]);
+    if (active[row]) {
+      apply_guidance(stream, plan.guidance.scale, velocity_of(uncond[row]), velocity);
+    }
+    GenState noise;
+    if (plan.distilled) {
+      // A seed of its own for every step.
+      const auto step = static_cast<uint64_t>(denoiser.step_index());
+      const uint64_t seed = gen_request(*engine_inputs.per_request_info[row]).seed;
+      noise.vision = gaussian_noise(denoiser.state().vision.shape(), seed, 16 + step);
+    }
+    denoiser.advance(stream, velocity, noise);
+    const auto index = static_cast<int32_t>(denoiser.step_index());
+    const int32_t indexes[] = {index};
+    outputs[row].set("latents", denoiser.state().vision);
+    outputs[row].set("time_index", Tensor::from(indexes, {1}));
+    if (denoiser.state().sound.defined()) {
+      outputs[row].set("sound_latents", denoiser.state().sound);
+    }
+    if (denoiser.state().actions.defined()) {
+      outputs[row].set("action_latents", denoiser.state().actions);
+    }
+  }
+  return outputs;
+}
+
+NamedTensors Cosmos3DiTSubmodule::forward(std::string_view graph_walk,
+                                          const ModelInputsFromEngine& engine_inputs,
+                                          ForwardArgs& args) {
+  if (is_prefill(graph_walk)) {
+    prefill(engine_inputs, args);
+    return {};
+  }
+  return std::move(denoise(engine_inputs, args).front());
+}
+
+BatchedModelOutput Cosmos3DiTSubmodule::forward_batched(std::string_view graph_walk,
+                                                        const ModelInputsFromEngine& engine_inputs,
+                                                        ForwardArgs& args) {
+  BatchedModelOutput output;
+  if (is_prefill(graph_walk)) {
+    prefill(engine_inputs, args);
+    return output;
+  }
+  std::vector<NamedTensors> outputs = denoise(engine_inputs, args);
+  for (size_t row = 0; row < outputs.size(); ++row) {
+    output.per_rid_outputs[engine_inputs.request_ids[row]] = std::move(outputs[row]);
+  }
+  return output;
+}
+
+void Cosmos3DiTSubmodule::postprocess(const CurrentForwardPassInfo& info,
+                                      NamedTensors& outputs,
+                                      const NodeInputs*) {
+  const Tensor index = outputs.tensor_or_none("time_index");
+  if (!index.defined()) {
+    return;
+  }
+  for (const char* name : {"latents", "sound_latents", "action_latents"}) {
+    expect_all_finite(outputs.tensor_or_none(name),
+                      str_cat("dit, ", info.graph_walk, ", step ", *index.data<int32_t>()));
+  }
+}
+
+void Cosmos3DiTSubmodule::check_stop(const CurrentForwardPassInfo& info,
+                                     const NamedTensors& outputs,
+                                     const InputMetadata&,
+                                     std::vector<std::string_view>& stopped_loops) {
+  const Tensor index = outputs.tensor_or_none("time_index");
+  if (index.defined() && *index.data<int32_t>() >= gen_request(info).plan.schedule.num_steps()) {
+    stopped_loops.push_back(loop_of(info.graph_walk));
+  }
+}
+
+}  // namespace mstar::cosmos3

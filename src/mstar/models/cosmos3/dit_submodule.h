@@ -1,0 +1,97 @@
+// The "dit" node: text into the cache once a request, then one denoising step a loop iteration,
+// several requests of any sizes and both guidance branches in one pass. Executor thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mstar/engine/submodule.h"
+#include "mstar/models/cosmos3/denoise.h"
+#include "mstar/models/cosmos3/gen_request.h"
+#include "mstar/models/cosmos3/transformer.h"
+#include "mstar/resources/kv_cache.h"
+
+namespace mstar::cosmos3 {
+
+// Cache labels, in the order of Model::get_labels().
+inline constexpr LabelId kCondLabel = kMainLabel;
+inline constexpr LabelId kUncondLabel = 1;
+inline constexpr LabelId kBothLabel = 2;  // both branches packed into one plan
+
+// What a step's declaration needs of a request and cannot read off the batch. Depends on the
+// request and its step index alone.
+struct GenStepInfo {
+  bool cfg = false;                            // the request has two branches
+  bool cfg_active = false;                     // and this step runs both
+  std::optional<CaptureKey> capture_key = {};  // nothing: run eagerly
+  bool commit = false;                         // the step's keys and values are kept
+  std::map<std::string, RetentionPolicy> retention = {};
+};
+
+class Cosmos3DiTSubmodule : public NodeSubmodule {
+ public:
+  // `temporal_factor`: pixel frames behind a latent frame.
+  Cosmos3DiTSubmodule(std::unique_ptr<Transformer> transformer, int64_t temporal_factor);
+
+  void bind_node_resources(const NodeResources& resources) override;
+
+  std::unique_ptr<NodeInputs> prepare_inputs(std::string_view graph_walk,
+                                             const CurrentForwardPassInfo& info,
+                                             const NamedTensors& inputs,
+                                             const PrepareContext& context) override;
+
+  bool can_batch(const ExecutingBatch& batch, std::span<NodeInputs* const> inputs) override;
+  int max_batch_size(std::string_view graph_walk) const override;
+
+  bool declare_step(std::string_view graph_walk,
+                    std::span<const RequestHandle> request_ids,
+                    std::span<const NodeInputs* const> inputs,
+                    const SlotLease* lease,
+                    std::span<const SlotLease* const> piecewise_leases,
+                    SubmoduleStep& step) override;
+
+  ForwardArgs preprocess(std::string_view graph_walk,
+                         const ModelInputsFromEngine& engine_inputs,
+                         std::span<NodeInputs* const> inputs) override;
+
+  NamedTensors forward(std::string_view graph_walk,
+                       const ModelInputsFromEngine& engine_inputs,
+                       ForwardArgs& args) override;
+
+  BatchedModelOutput forward_batched(std::string_view graph_walk,
+                                     const ModelInputsFromEngine& engine_inputs,
+                                     ForwardArgs& args) override;
+
+  // Ends the walk's loop with the request's own last step.
+  void check_stop(const CurrentForwardPassInfo& info,
+                  const NamedTensors& outputs,
+                  const InputMetadata& metadata,
+                  std::vector<std::string_view>& stopped_loops) override;
+
+  // Fails a request whose samples are not finite any more, naming node and step.
+  void postprocess(const CurrentForwardPassInfo& info,
+                   NamedTensors& outputs,
+                   const NodeInputs* inputs) override;
+
+ private:
+  void prefill(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
+  std::vector<NamedTensors> denoise(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
+
+  std::unique_ptr<Transformer> transformer_;
+  int64_t temporal_factor_;
+  ResourceId kv_id_ = -1;
+  ResourceId attention_id_ = -1;
+  ResourceId dense_id_ = -1;
+  KvCache* kv_ = nullptr;
+  AttentionResource* attention_ = nullptr;  // text rows among themselves
+  AttentionResource* dense_ = nullptr;      // media rows over [cache | themselves]
+};
+
+// Name of the loop in a generation walk.
+std::string_view loop_of(std::string_view graph_walk);
+
+}  // namespace mstar::cosmos3

@@ -1,0 +1,367 @@
+#include "mstar/models/cosmos3/model.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "mstar/base/error.h"
+#include "mstar/base/str_cat.h"
+#include "mstar/media/png.h"
+#include "mstar/models/cosmos3/codec_submodules.h"
+#include "mstar/models/cosmos3/dit_submodule.h"
+#include "mstar/models/cosmos3/output_stream.h"
+
+namespace mstar::cosmos3 {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxInferenceSteps = 100;
+constexpr int64_t kPageSize = 128;  // tokens
+constexpr int64_t kMaxTextTokens = 16384 + 2;
+
+// The prompt: all user text, in order. Other roles are the templates' own.
+std::string prompt_of(const ModelRequest& request) {
+  std::string text;
+  for (const ChatMessage& message : request.messages) {
+    if (message.role != "user") {
+      throw Error(ErrorCode::kInvalidArgument,
+                  str_cat("[request] a message of role \"",
+                          message.role,
+                          "\": generation reads user messages"));
+    }
+    for (const ContentPart& part : message.content) {
+      text += part.text;
+    }
+  }
+  return text;
+}
+
+// The client's picture as frames [1, h, w, 3]; undefined without one.
+Tensor frames_of(const ModelRequest& request) {
+  Tensor frames;
+  for (const MediaItem& item : request.media) {
+    if (item.modality != Modality::kImage) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          str_cat("[", item.name, "] this build reads pictures, not ", to_string(item.modality)));
+    }
+    if (frames.defined()) {
+      throw Error(ErrorCode::kInvalidArgument, "[request] one picture at most");
+    }
+    frames = decode_png(*item.bytes, item.name).unsqueeze(0);
+  }
+  return frames;
+}
+
+int64_t weight_bytes(const std::string& folder) {
+  return static_cast<int64_t>(open_checkpoint(folder)->total_bytes());
+}
+
+uint64_t seed_of(const Json& parameters, std::string_view request_id) {
+  return request_seed(parameters, request_id);
+}
+
+graph::Node dit_node(bool sound, bool actions) {
+  using namespace graph;  // NOLINT: the words of a declaration
+  std::vector<std::string> carried{"latents"};
+  if (sound) {
+    carried.emplace_back("sound_latents");
+  }
+  if (actions) {
+    carried.emplace_back("action_latents");
+  }
+  carried.emplace_back("time_index");
+  Node dit = node("dit");
+  std::vector<std::string> needs = carried;
+  needs.emplace_back("cond_latents");
+  dit.needs(needs);
+  for (const std::string& name : carried) {
+    dit.makes(edge(name).to("dit"));
+  }
+  return dit;
+}
+
+std::vector<std::string> gen_inputs(bool sound, bool actions) {
+  std::vector<std::string> inputs{"latents"};
+  if (sound) {
+    inputs.emplace_back("sound_latents");
+  }
+  if (actions) {
+    inputs.emplace_back("action_latents");
+  }
+  inputs.emplace_back("time_index");
+  inputs.emplace_back("cond_latents");
+  return inputs;
+}
+
+graph::Loop denoise_loop(const char* walk, bool sound, bool actions) {
+  return graph::loop(std::string(loop_of(walk)), kMaxInferenceSteps, dit_node(sound, actions));
+}
+
+graph::Node vae_decoder(const char* output, Modality modality) {
+  return graph::node("vae_decoder")
+      .needs({"latents"})
+      .makes(graph::edge(output).to_client(modality));
+}
+
+graph::WalkGraph conditioned_prefill(const char* name, const char* input) {
+  using namespace graph;  // NOLINT: the words of a declaration
+  return walk(name,
+              {"text_inputs", input},
+              parallel(node("dit").needs({"text_inputs"}),
+                       node("vae_encoder").needs({input}).makes(edge("cond_latents").kept())));
+}
+
+}  // namespace
+
+std::unique_ptr<Model> Cosmos3Model::open(const std::string& path, const Json& model_kwargs) {
+  std::unique_ptr<Cosmos3Model> model(new Cosmos3Model);
+  model->config_ = Cosmos3Config::load(path);
+  model->prompts_ = PromptEncoder::load(model->config_.tokenizer_folder());
+  model->describe(model_kwargs);
+  return model;
+}
+
+void Cosmos3Model::describe(const Json& model_kwargs) {
+  JsonReader kwargs(model_kwargs, "model_kwargs");
+  max_concurrent_requests_ = kwargs.get_int("max_concurrent_requests", 16);
+  kwargs.finish();
+  if (max_concurrent_requests_ < 1 || max_concurrent_requests_ > 1024) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str_cat("[model_kwargs] \"max_concurrent_requests\": found ",
+                        max_concurrent_requests_,
+                        ", expected 1 to 1024"));
+  }
+  const fs::path folder(config_.folder);
+  description_.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
+  description_.family = "cosmos3";
+  description_.input_modalities = {Modality::kText, Modality::kImage};
+  description_.output_modalities = {Modality::kImage, Modality::kVideo};
+  if (config_.can_make_sound()) {
+    description_.output_modalities.push_back(Modality::kAudio);
+  }
+  if (config_.transformer.action_gen) {
+    description_.output_modalities.push_back(Modality::kAction);
+  }
+  description_.parameters = ParameterTable(generation_parameters(config_));
+  description_.config = config_.to_json();
+}
+
+graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
+  using namespace graph;  // NOLINT: the words of a declaration
+  ModelGraph out;
+  out.walks = {
+      walk("prefill", {"text_inputs"}, node("dit").needs({"text_inputs"})),
+      conditioned_prefill("prefill_cond", "image_inputs"),
+      conditioned_prefill("prefill_cond_video", "video_inputs"),
+      walk("image_gen",
+           gen_inputs(false, false),
+           denoise_loop("image_gen", false, false)
+               .gives("latents", edge("latents").to("vae_decoder")),
+           vae_decoder("image_output", Modality::kImage)),
+      walk("video_gen",
+           gen_inputs(false, false),
+           denoise_loop("video_gen", false, false)
+               .gives("latents", edge("latents").to("vae_decoder")),
+           vae_decoder("video_output", Modality::kVideo)),
+  };
+  if (config_.can_make_sound()) {
+    out.walks.push_back(
+        walk("video_sound_gen",
+             gen_inputs(true, false),
+             denoise_loop("video_sound_gen", true, false)
+                 .gives("latents", edge("latents").to("vae_decoder"))
+                 .gives("sound_latents", edge("sound_latents").to("audio_decoder")),
+             parallel(vae_decoder("video_output", Modality::kVideo),
+                      node("audio_decoder")
+                          .needs({"sound_latents"})
+                          .makes(edge("audio_output").to_client(Modality::kAudio)))));
+  }
+  if (config_.transformer.action_gen) {
+    out.walks.push_back(
+        walk("action_gen",
+             gen_inputs(false, true),
+             denoise_loop("action_gen", false, true)
+                 .gives("action_latents", edge("action_latents").to_client(Modality::kAction))));
+    out.walks.push_back(walk("action_video_gen",
+                             gen_inputs(false, true),
+                             denoise_loop("action_video_gen", false, true)
+                                 .gives("latents", edge("latents").to("vae_decoder")),
+                             vae_decoder("video_output", Modality::kVideo)));
+  }
+  return out;
+}
+
+std::vector<std::string> Cosmos3Model::get_labels() const {
+  return {"main", "uncond", "_cfg_batched"};
+}
+
+std::vector<NodeResourceSpec> Cosmos3Model::get_node_resources() const {
+  const TransformerConfig& transformer = config_.transformer;
+  // Two branches of a common prompt for every request, or one pair of the longest prompts.
+  constexpr int64_t kCommonPages = 4;
+  const int64_t longest = (kMaxTextTokens + kPageSize - 1) / kPageSize;
+  const int64_t pages = 2 * std::max(longest, kCommonPages * max_concurrent_requests_) + 1;
+  const KVSpec kv{.num_layers = transformer.num_hidden_layers,
+                  .num_kv_heads = transformer.num_key_value_heads,
+                  .head_dim = transformer.head_dim,
+                  .page_size = kPageSize,
+                  .max_num_pages = pages,
+                  .dtype = DType::kF32,
+                  .max_seq_len = kMaxTextTokens};
+  return {
+      {"kv", {"dit"}, kv},
+      {"attn", {"dit"}, AttentionSpec{.kind = AttentionKind::kRagged}},
+      {"attn_gen", {"dit"}, AttentionSpec{.kind = AttentionKind::kDense, .kv = "kv"}},
+  };
+}
+
+std::unique_ptr<NodeSubmodule> Cosmos3Model::get_submodule(std::string_view node,
+                                                           const LoadContext& context) {
+  FinalizeOptions options{context.pool};
+  if (node == "dit") {
+    if (context.quantization == "int8") {
+      options.weight_format = WeightFormat::kInt8;
+    }
+    auto transformer = std::make_unique<Transformer>(config_.transformer);
+    transformer->load(*open_checkpoint(config_.transformer_folder()), options);
+    return std::make_unique<Cosmos3DiTSubmodule>(std::move(transformer),
+                                                 config_.vae.scale_factor_temporal);
+  }
+  if (node == "vae_encoder") {
+    auto vae = std::make_unique<VaeEncoder>(config_.vae);
+    vae->load(*open_checkpoint(config_.vae_folder()), options);
+    return std::make_unique<Cosmos3VAEEncoderSubmodule>(std::move(vae),
+                                                        conditioning_resize(config_));
+  }
+  if (node == "vae_decoder") {
+    auto vae = std::make_unique<VaeDecoder>(config_.vae);
+    vae->load(*open_checkpoint(config_.vae_folder()), options);
+    return std::make_unique<Cosmos3VAEDecoderSubmodule>(std::move(vae));
+  }
+  if (node == "audio_decoder" && config_.can_make_sound()) {
+    auto sound = std::make_unique<SoundDecoder>(*config_.sound);
+    sound->load(*open_checkpoint(config_.sound_folder()), options);
+    return std::make_unique<Cosmos3AudioDecoderSubmodule>(std::move(sound));
+  }
+  throw Error(ErrorCode::kInvalidArgument, str_cat("[cosmos3] no node \"", node, "\""));
+}
+
+std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>& nodes,
+                                                  const LoadContext&) const {
+  std::vector<MemoryItem> plan;
+  const auto hosts = [&](const char* node) {
+    return nodes.empty() || std::ranges::find(nodes, node) != nodes.end();
+  };
+  if (hosts("dit")) {
+    plan.push_back({"dit weights", weight_bytes(config_.transformer_folder())});
+    const std::vector<NodeResourceSpec> resources = get_node_resources();
+    const auto& kv = std::get<KVSpec>(resources.front().spec);
+    plan.push_back({"kv pool",
+                    kv.max_num_pages * kv.page_size * kv.num_layers * kv.num_kv_heads *
+                        kv.head_dim * 2 * element_bytes(kv.dtype)});
+  }
+  if (hosts("vae_encoder") || hosts("vae_decoder")) {
+    plan.push_back({"vae weights", weight_bytes(config_.vae_folder())});
+  }
+  if (hosts("audio_decoder") && config_.can_make_sound()) {
+    plan.push_back({"sound tokenizer weights", weight_bytes(config_.sound_folder())});
+  }
+  return plan;
+}
+
+PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const {
+  const Json parameters = description_.parameters.resolve(request.parameters);
+  const auto wants_one = [&](Modality modality) {
+    return std::ranges::find(request.output_modalities, modality) !=
+           request.output_modalities.end();
+  };
+  Modality wants = Modality::kImage;
+  for (const Modality modality : {Modality::kVideo, Modality::kAction}) {
+    if (wants_one(modality)) {
+      wants = modality;
+    }
+  }
+  if (wants_one(Modality::kText)) {
+    throw Error(ErrorCode::kUnsupported, "[request] this model makes no text");
+  }
+  const Tensor frames = frames_of(request);
+  Conditioning conditioning;
+  conditioning.num_frames = frames.defined() ? frames.dim(0) : 0;
+  PreparedRequest out;
+  out.request_id = request.request_id;
+  out.random_seed = seed_of(parameters, request.request_id);
+  const GenRequestPtr plan = plan_request(
+      config_, prompts_, prompt_of(request), parameters, wants, conditioning, out.random_seed);
+  out.num_prompt_tokens = static_cast<int64_t>(plan->cond_ids.size());
+  out.inputs.set("text_inputs", Tensor::from(plan->cond_ids, {out.num_prompt_tokens}));
+  out.input_modalities = {Modality::kText};
+  if (frames.defined()) {
+    out.inputs.set("image_inputs", frames);
+    out.input_modalities.push_back(Modality::kImage);
+  }
+  out.output_modalities = request.output_modalities;
+  out.step_metadata = parameters;
+  out.values.set(kGenRequest, plan);
+  KVRequestConfig kv;
+  kv.max_tokens = static_cast<int64_t>(std::max(plan->cond_ids.size(), plan->uncond_ids.size()));
+  if (plan->has_guidance()) {
+    kv.needed_labels = {kCondLabel, kUncondLabel};
+  }
+  out.resource_configs["kv"] = std::move(kv);
+  return out;
+}
+
+ForwardPassArgs Cosmos3Model::get_initial_forward_pass_args(RequestProgress& progress) const {
+  const GenRequest& request = *progress.request.values.at<GenRequestPtr>(kGenRequest);
+  ForwardPassArgs args;
+  args.graph_walk = "prefill";
+  args.requires_cfg = request.has_guidance();
+  args.inputs.set("text_inputs", progress.persist_signals.at("text_inputs"));
+  args.unpersist = {"text_inputs"};
+  for (const auto& [walk, input] : {std::pair{"prefill_cond_video", "video_inputs"},
+                                    std::pair{"prefill_cond", "image_inputs"}}) {
+    if (const TensorList* frames = progress.persist_signals.find(input);
+        frames != nullptr && request.num_condition_frames > 0) {
+      args.graph_walk = walk;
+      args.inputs.set(input, *frames);
+      args.unpersist.emplace_back(input);
+      break;
+    }
+  }
+  return args;
+}
+
+ForwardPassArgs Cosmos3Model::get_partition_forward_pass_args(RequestProgress& progress) const {
+  const GenRequest& request = *progress.request.values.at<GenRequestPtr>(kGenRequest);
+  ForwardPassArgs args;
+  if (!progress.graph_walk.starts_with("prefill")) {
+    args.request_done = true;
+    args.unpersist = {"cond_latents"};
+    return args;
+  }
+  args.graph_walk = request.walk;
+  args.requires_cfg = request.has_guidance();
+  for (const std::string& name :
+       gen_inputs(request.plan.layout.num_sound > 0, request.plan.layout.num_actions > 0)) {
+    args.inputs.set(name, TensorList{});  // the node draws the first values itself
+  }
+  if (const TensorList* anchor = progress.persist_signals.find("cond_latents")) {
+    args.inputs.set("cond_latents", *anchor);
+  }
+  args.loop_limits = {{std::string(loop_of(request.walk)), request.plan.schedule.num_steps()}};
+  return args;
+}
+
+std::unique_ptr<OutputStream> Cosmos3Model::make_output_stream(
+    const PreparedRequest& request) const {
+  return std::make_unique<GenOutputStream>(request.values.at<GenRequestPtr>(kGenRequest),
+                                           config_.sound ? config_.sound->sampling_rate : 0);
+}
+
+std::vector<int32_t> Cosmos3Model::tokenize(std::string_view text, bool) const {
+  return prompts_.text().encode_text(text);
+}
+
+}  // namespace mstar::cosmos3

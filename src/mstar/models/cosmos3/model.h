@@ -1,0 +1,60 @@
+// Cosmos3 as a served model: one checkpoint folder, its walks, and what clients may ask.
+//   prefill            dit(text_inputs)
+//   prefill_cond       dit(text_inputs) beside vae_encoder(image_inputs) -> cond_latents, kept
+//   prefill_cond_video the same with video_inputs
+//   image_gen          loop[ dit ] -> vae_decoder -> image to the client
+//   video_gen          loop[ dit ] -> vae_decoder -> video
+//   video_sound_gen    loop[ dit ] -> vae_decoder -> video, audio_decoder -> audio
+//   action_gen         loop[ dit ] -> actions
+//   action_video_gen   loop[ dit ] -> vae_decoder -> video
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "mstar/engine/model.h"
+#include "mstar/models/cosmos3/config.h"
+#include "mstar/models/cosmos3/gen_request.h"
+#include "mstar/models/cosmos3/prompt.h"
+
+namespace mstar::cosmos3 {
+
+// const after open(), thread-safe.
+class Cosmos3Model : public Model {
+ public:
+  // `path` is the checkpoint folder. Reads configuration and tokenizer; weights come with
+  // get_submodule(). `model_kwargs`: max_concurrent_requests. Throws Error(kInvalidArgument) naming
+  // file and field.
+  static std::unique_ptr<Model> open(const std::string& path, const Json& model_kwargs);
+
+  static bool recognizes(const std::string& path) { return Cosmos3Config::recognizes(path); }
+
+  const ModelDescription& description() const override { return description_; }
+
+  graph::ModelGraph get_graph_walk_graphs() const override;
+  std::vector<NodeResourceSpec> get_node_resources() const override;
+
+  std::vector<std::string> get_labels() const override;
+
+  std::unique_ptr<NodeSubmodule> get_submodule(std::string_view node,
+                                               const LoadContext& context) override;
+  std::vector<MemoryItem> memory_plan(const std::vector<std::string>& nodes,
+                                      const LoadContext& context) const override;
+  PreparedRequest process_prompt(const ModelRequest& request) const override;
+  ForwardPassArgs get_initial_forward_pass_args(RequestProgress& progress) const override;
+  ForwardPassArgs get_partition_forward_pass_args(RequestProgress& progress) const override;
+  std::unique_ptr<OutputStream> make_output_stream(const PreparedRequest& request) const override;
+  std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens) const override;
+
+ private:
+  Cosmos3Model() = default;
+
+  void describe(const Json& model_kwargs);
+
+  Cosmos3Config config_;
+  PromptEncoder prompts_;
+  int64_t max_concurrent_requests_ = 0;
+  ModelDescription description_;
+};
+
+}  // namespace mstar::cosmos3
