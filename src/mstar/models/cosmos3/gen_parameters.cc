@@ -75,7 +75,7 @@ void add_prompts(std::vector<RequestParameter>& out) {
                  .type = Type::kInt,
                  .fallback = 4096,
                  .min = 1,
-                 .max = 16384,
+                 .max = kMaxPromptTokens,
                  .unit = "tokens",
                  .help = "prompt tokens that are kept"});
   for (const char* name :

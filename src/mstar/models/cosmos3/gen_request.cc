@@ -334,9 +334,9 @@ class Planner {
       shift = is_edge() ? 10.0 : 5.0;
     } else if (conditioning_.is_video) {
       shift = 10.0;
-    } else if (out.num_frames == 1) {
+    } else if (out.num_frames == 1 && conditioning_.num_frames == 0) {
       shift = 3.0;
-    } else if (is_edge()) {
+    } else if (is_edge() && out.num_frames > 1) {
       shift = 12.0;
     }
     steps = int_or(parameters_, "num_inference_steps", steps);

@@ -20,6 +20,9 @@ namespace mstar::cosmos3 {
 // Where a generation walk finds a request's facts among CurrentForwardPassInfo::values.
 inline constexpr std::string_view kGenRequest = "cosmos3_request";
 
+// Prompt tokens that are kept at most, before the two that end the text.
+inline constexpr int64_t kMaxPromptTokens = 4096;
+
 struct GenRequest {
   std::string walk;  // the generation walk: image_gen, video_gen, …
   std::vector<int32_t> cond_ids;

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxInferenceSteps = 100;
 constexpr int64_t kPageSize = 128;  // tokens
-constexpr int64_t kMaxTextTokens = 16384 + 2;
+constexpr int64_t kMaxTextTokens = kMaxPromptTokens + 2;
 
 // The prompt: all user text, in order. Other roles are the templates' own.
 std::string prompt_of(const ModelRequest& request) {
@@ -200,7 +200,7 @@ std::vector<std::string> Cosmos3Model::get_labels() const {
 std::vector<NodeResourceSpec> Cosmos3Model::get_node_resources() const {
   const TransformerConfig& transformer = config_.transformer;
   // Two branches of a common prompt for every request, or one pair of the longest prompts.
-  constexpr int64_t kCommonPages = 4;
+  constexpr int64_t kCommonPages = 2;
   const int64_t longest = (kMaxTextTokens + kPageSize - 1) / kPageSize;
   const int64_t pages = 2 * std::max(longest, kCommonPages * max_concurrent_requests_) + 1;
   const KVSpec kv{.num_layers = transformer.num_hidden_layers,
@@ -272,7 +272,7 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
 }
 
 PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const {
-  const Json parameters = description_.parameters.resolve(request.parameters);
+  Json parameters = description_.parameters.resolve(request.parameters);
   const auto wants_one = [&](Modality modality) {
     return std::ranges::find(request.output_modalities, modality) !=
            request.output_modalities.end();
@@ -282,6 +282,10 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
     if (wants_one(modality)) {
       wants = modality;
     }
+  }
+  if (wants_one(Modality::kAudio)) {  // sound comes with its video
+    wants = Modality::kVideo;
+    parameters.set("generate_sound", true);
   }
   if (wants_one(Modality::kText)) {
     throw Error(ErrorCode::kUnsupported, "[request] this model makes no text");
