@@ -161,7 +161,8 @@ TEST_F(RuntimeTest, CheckStopEndsTheLoopWithoutAWastedStep) {
   const auto answer = ask(R"({"mode":"count","value":0,"steps":500,"stop_at":4})");
   EXPECT_EQ(answer->wait(), "value=1;value=2;value=3;value=4;sum=10;");
   EXPECT_EQ(answer->num_tokens(), 4);
-  for (const auto& node : runtime_->scheduler_stats().front().nodes) {
+  const Scheduler::Stats stats = runtime_->scheduler_stats().front();
+  for (const auto& node : stats.nodes) {
     if (node.node == "counter") {
       EXPECT_EQ(node.num_steps, 4);
     }
