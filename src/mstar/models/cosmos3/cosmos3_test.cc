@@ -194,6 +194,14 @@ TEST_F(Cosmos3Plan, DefaultsOfEveryMode) {
   EXPECT_TRUE(policy->uncond_ids.empty());
 }
 
+TEST_F(Cosmos3Plan, RefusesWhatNeverFits) {
+  EXPECT_THROW(plan(R"({"size":"4096x4096","num_frames":121})", Modality::kVideo), Error);
+  EXPECT_NO_THROW(plan(R"({"size":"1280x720","num_frames":189})", Modality::kVideo));
+  EXPECT_THROW(
+      plan(R"({"size":"64x64","num_frames":1000,"fps":1,"generate_sound":true})", Modality::kVideo),
+      Error);
+}
+
 TEST_F(Cosmos3Plan, ConditioningFrames) {
   const GenRequestPtr picture = plan(R"({"num_frames":9})", Modality::kVideo, {1});
   EXPECT_EQ(picture->num_condition_frames, 1);

@@ -39,6 +39,11 @@ bool flag(const Json& parameters, std::string_view name) {
   return value != nullptr && value->get_bool();
 }
 
+// What one request may ask at most: three times 720p for eight seconds, and sound whose waveform
+// fits memory at the decoder's full width.
+constexpr int64_t kMaxVisionTokens = 131072;
+constexpr double kMaxSoundSeconds = 60.0;
+
 // Names that published embodiments go by.
 constexpr std::array<std::pair<std::string_view, int64_t>, 17> kDomains = {{
     {"no_action", 0},
@@ -202,6 +207,20 @@ class Planner {
     layout.latent_width = out.width / config_.vae.scale_factor_spatial;
     layout.fps = out.fps;
     layout.clean_frames.assign(static_cast<size_t>(layout.frames), false);
+    const int64_t num_tokens = layout.num_tokens(config_.transformer.latent_patch_size);
+    if (num_tokens > kMaxVisionTokens) {
+      refuse("num_frames",
+             str_cat(out.num_frames,
+                     " frames of ",
+                     out.width,
+                     "x",
+                     out.height,
+                     " are ",
+                     num_tokens,
+                     " tokens, at most ",
+                     kMaxVisionTokens,
+                     " are made at a time"));
+    }
   }
 
   void plan_conditioning(GenRequest& out) const {
@@ -323,6 +342,10 @@ class Planner {
     }
     out.sound = sound_length(
         out.num_frames, out.fps, seconds, config_.sound->sampling_rate, config_.sound->hop_size());
+    if (static_cast<double>(out.sound.num_samples) >
+        kMaxSoundSeconds * static_cast<double>(config_.sound->sampling_rate)) {
+      refuse("sound_duration", str_cat("sound of more than ", kMaxSoundSeconds, " seconds"));
+    }
     out.plan.layout.num_sound = out.sound.num_latents;
   }
 
