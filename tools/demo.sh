@@ -10,7 +10,7 @@ say "1. This build against tensors recorded from PyTorch"
 "$bin/mstar_golden" tests/golden/components | tail -1
 
 say "2. What this machine can do, and how close a matrix product and attention come"
-"$bin/mstar_bench" kernels --rounds 3 --no-peer --only 'matmul bf16 4096'
+"$bin/mstar_bench" kernels --rounds 3 --no-peer --only 'linear/bf16'
 
 say "3. A language model"
 model=$(ls -d out/models/smollm2 2>/dev/null || true)
