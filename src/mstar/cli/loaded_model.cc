@@ -1,0 +1,106 @@
+#include "mstar/cli/loaded_model.h"
+
+#include "mstar/base/error.h"
+#include "mstar/base/str_cat.h"
+#include "mstar/models/registry.h"
+
+namespace mstar {
+
+namespace {
+
+[[noreturn]] void fail_choice(std::string_view flag,
+                              const std::string& found,
+                              std::string_view expected) {
+  throw Error(ErrorCode::kInvalidArgument,
+              str_cat("[command line] --", flag, ": found \"", found, "\", expected ", expected));
+}
+
+DType parse_dtype(const std::string& word) {
+  if (word == "auto" || word == "float32" || word == "f32") {
+    return DType::kF32;
+  }
+  if (word == "bfloat16" || word == "bf16") {
+    return DType::kBF16;
+  }
+  fail_choice("dtype", word, "auto, float32 or bfloat16");
+}
+
+}  // namespace
+
+std::vector<Flag> model_flags() {
+  return {
+      {.name = "config", .value = "FILE", .help = "deployment (configs/*.yaml)"},
+      {.name = "max-model-len", .value = "TOKENS", .help = "longest prompt and answer together"},
+      {.name = "max-num-seqs", .value = "N", .help = "requests on the workers at the same time"},
+      {.name = "max-num-queued-reqs",
+       .value = "N",
+       .fallback = "256",
+       .help = "requests that may wait"},
+      {.name = "max-num-batched-tokens",
+       .value = "N",
+       .fallback = "512",
+       .help = "tokens of a prefill step; longer prompts run in chunks"},
+      {.name = "dtype", .value = "TYPE", .fallback = "auto", .help = "of activations"},
+      {.name = "quantization", .value = "KIND", .fallback = "none", .help = "none or int8"},
+      {.name = "device", .value = "DEVICE", .fallback = "cpu", .help = "cpu"},
+      {.name = "threads", .value = "N", .fallback = "0", .help = "of compute; 0: all processors"},
+      {.name = "enforce-eager", .help = "no captured graphs"},
+      {.name = "help", .help = "this text"},
+  };
+}
+
+OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
+  OpenedModel out;
+  if (flags.has("config")) {
+    out.deployment = read_deployment(flags.get("config"));
+  }
+  if (!path.empty()) {
+    out.deployment.model = path;
+  }
+  if (out.deployment.model.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "[command line] no model: give a checkpoint folder, a .gguf file, or --config");
+  }
+  if (flags.has("max-model-len")) {
+    out.deployment.max_seq_len = flags.get_int("max-model-len", 2, int64_t{1} << 24);
+  }
+  if (out.deployment.max_seq_len > 0) {
+    out.deployment.model_kwargs.set("max_model_len", out.deployment.max_seq_len);
+  }
+  if (flags.has("max-num-seqs")) {
+    out.deployment.max_concurrent_requests = flags.get_int("max-num-seqs", 1, 4096);
+  }
+  RuntimeOptions& options = out.options;
+  options.max_queued_requests = flags.get_int("max-num-queued-reqs", 0, 1 << 20);
+  options.max_batch_tokens = flags.get_int("max-num-batched-tokens", 16, 1 << 20);
+  options.num_threads = static_cast<int>(flags.get_int("threads", 0, 1024));
+  options.engine.activation_dtype = parse_dtype(flags.get("dtype"));
+  options.engine.graph_capture = !flags.get_bool("enforce-eager");
+  options.engine.max_num_requests = static_cast<int32_t>(
+      std::max<int64_t>(options.engine.max_num_requests, out.deployment.max_concurrent_requests));
+  const std::string& quantization = flags.get("quantization");
+  if (quantization != "none" && quantization != "int8") {
+    fail_choice("quantization", quantization, "none or int8");
+  }
+  options.engine.quantization = quantization == "int8" ? quantization : "";
+  if (flags.get("device") != "cpu") {
+    fail_choice("device", flags.get("device"), "cpu");
+  }
+  out.model = open_model(out.deployment.model, out.deployment.model_kwargs);
+  return out;
+}
+
+LoadedModel load_model(OpenedModel opened, ProgressBar& bar) {
+  LoadedModel loaded{.opened = std::move(opened), .runtime = nullptr, .service = nullptr};
+  RuntimeOptions options = loaded.opened.options;
+  options.engine.progress = [&bar](std::string_view what, int64_t done, int64_t all) {
+    bar.show(str_cat("load ", what), done, all, "B");
+  };
+  loaded.runtime =
+      std::make_unique<Runtime>(*loaded.opened.model, loaded.opened.deployment, options);
+  loaded.service = std::make_unique<Service>(*loaded.opened.model, loaded.runtime->conductor());
+  bar.clear();
+  return loaded;
+}
+
+}  // namespace mstar

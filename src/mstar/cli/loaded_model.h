@@ -1,0 +1,40 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mstar/cli/flags.h"
+#include "mstar/cli/progress_bar.h"
+#include "mstar/engine/model.h"
+#include "mstar/runtime/deployment.h"
+#include "mstar/runtime/runtime.h"
+#include "mstar/runtime/service.h"
+
+namespace mstar {
+
+// The options of every command that opens a model.
+std::vector<Flag> model_flags();
+
+// A model opened as the command line and the deployment's file say; not loaded yet.
+struct OpenedModel {
+  Deployment deployment;
+  RuntimeOptions options;
+  std::unique_ptr<Model> model;
+};
+
+// `path` may be empty when --config names a model. Throws what opening throws.
+OpenedModel open_from_flags(const Flags& flags, const std::string& path);
+
+// The model running in this process. Members go in reverse order: the service waits for its
+// requests before the runtime ends.
+struct LoadedModel {
+  OpenedModel opened;
+  std::unique_ptr<Runtime> runtime;
+  std::unique_ptr<Service> service;
+};
+
+// Loads weights and warms up, showing how far it is.
+LoadedModel load_model(OpenedModel opened, ProgressBar& bar);
+
+}  // namespace mstar

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "mstar/engine/model.h"
+#include "mstar/graph/walk_graph.h"
+#include "mstar/runtime/service.h"
+
+namespace mstar {
+
+class MetricsText;
+
+// A submitted request. Thread-safe.
+class RunningRequest {
+ public:
+  virtual ~RunningRequest() = default;
+  virtual void cancel() = 0;
+  virtual void set_paused(bool paused) = 0;
+};
+
+// What handlers need of a served model; tests serve a model of their own through it. Thread-safe.
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual const ModelDescription& description() const = 0;
+  virtual graph::ModelGraph graph() const = 0;
+  virtual std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens) const = 0;
+  virtual std::string detokenize(const std::vector<int32_t>& ids) const = 0;
+
+  // As Service::submit: never throws, everything that goes wrong comes to the sink.
+  virtual std::shared_ptr<RunningRequest> submit(ModelRequest request,
+                                                 std::shared_ptr<ChunkSink> sink,
+                                                 bool report_progress) = 0;
+
+  // Counters of what runs the model.
+  virtual void append_metrics(MetricsText& out) const = 0;
+};
+
+}  // namespace mstar

@@ -1,0 +1,95 @@
+// The routes of /v1/videos.
+#include "mstar/base/str_cat.h"
+#include "mstar/server/answer.h"
+#include "mstar/server/api.h"
+#include "mstar/server/encoding.h"
+#include "mstar/server/openai/media_request.h"
+#include "mstar/server/openai/video_jobs.h"
+
+namespace mstar {
+
+namespace {
+
+using Writer = std::shared_ptr<ResponseWriter>;
+
+ModelRequest parse_video(ServerContext& context, const Backend& backend, const HttpRequest& http) {
+  MediaRequest parsed = parse_media_request(
+      http,
+      backend.description(),
+      {.media = {"input_reference", "image", "video"}, .output = Modality::kVideo});
+  context.check_model(backend, parsed.model);
+  parsed.request.request_id = context.new_id("video_");
+  return std::move(parsed.request);
+}
+
+std::string video_of(const Outcome& outcome) {
+  std::string video;
+  for (const OutputChunk& chunk : outcome.chunks) {
+    if (chunk.modality == Modality::kVideo) {
+      video += chunk.data;
+    }
+  }
+  if (video.empty()) {
+    throw Error(ErrorCode::kInternal, "[videos] the model made no video");
+  }
+  return video;
+}
+
+HttpResponse mp4_response(std::string video) {
+  return {.status = 200, .headers = {{"Content-Type", "video/mp4"}}, .body = std::move(video)};
+}
+
+void answer_now(ServerContext& context, const HttpRequest& http, Writer writer, bool as_json) {
+  const auto backend = context.backend();
+  ModelRequest request = parse_video(context, *backend, http);
+  auto answer = std::make_shared<DocumentAnswer>(
+      context, std::move(writer), 1, [as_json](std::vector<Outcome>& outcomes) {
+        std::string video = video_of(outcomes.front());
+        if (!as_json) {
+          return mp4_response(std::move(video));
+        }
+        Json data = Json(Json::Array{Json::object({{"b64_json", encode_base64(video)}})});
+        return json_response(Json::object(
+            {{"created", unix_seconds()}, {"data", std::move(data)}, {"output_format", "mp4"}}));
+      });
+  answer->run(*backend, {std::move(request)});
+}
+
+}  // namespace
+
+void add_video_routes(ServerContext& context, VideoJobs& jobs, Router& router) {
+  const auto id_of = [](const HttpRequest& request) {
+    return request.path_values.find("id")->second;
+  };
+  const auto add = [&](const char* method, const char* pattern, Router::Handler handler) {
+    router.add({.method = method, .pattern = pattern, .handler = std::move(handler)});
+  };
+  add("POST", "/v1/videos/generations", [&context](const HttpRequest& request, Writer writer) {
+    answer_now(context, request, std::move(writer), true);
+  });
+  add("POST", "/v1/videos/sync", [&context](const HttpRequest& request, Writer writer) {
+    answer_now(context, request, std::move(writer), false);
+  });
+  add("POST", "/v1/videos", [&context, &jobs](const HttpRequest& request, const Writer& writer) {
+    const auto backend = context.backend();
+    writer->send(json_response(jobs.start(*backend, parse_video(context, *backend, request))));
+  });
+  add("GET", "/v1/videos", [&jobs](const HttpRequest&, const Writer& writer) {
+    writer->send(json_response(jobs.list()));
+  });
+  add("GET", "/v1/videos/{id}", [&jobs, id_of](const HttpRequest& request, const Writer& writer) {
+    writer->send(json_response(jobs.get(id_of(request))));
+  });
+  add("GET",
+      "/v1/videos/{id}/content",
+      [&jobs, id_of](const HttpRequest& request, const Writer& writer) {
+        writer->send(mp4_response(*jobs.content(id_of(request))));
+      });
+  add("DELETE",
+      "/v1/videos/{id}",
+      [&jobs, id_of](const HttpRequest& request, const Writer& writer) {
+        writer->send(json_response(jobs.remove(id_of(request))));
+      });
+}
+
+}  // namespace mstar

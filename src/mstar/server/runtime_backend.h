@@ -1,0 +1,46 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mstar/runtime/runtime.h"
+#include "mstar/runtime/service.h"
+#include "mstar/server/backend.h"
+
+namespace mstar {
+
+// A model run by this process. Thread-safe; all three outlive it.
+class RuntimeBackend final : public Backend {
+ public:
+  // `served_name` replaces the model's own name where it is not empty.
+  RuntimeBackend(const Model& model,
+                 Runtime& runtime,
+                 Service& service,
+                 const std::string& served_name);
+
+  const ModelDescription& description() const override { return description_; }
+
+  graph::ModelGraph graph() const override { return model_.get_graph_walk_graphs(); }
+
+  std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens) const override {
+    return model_.tokenize(text, add_special_tokens);
+  }
+
+  std::string detokenize(const std::vector<int32_t>& ids) const override {
+    return model_.detokenize(ids);
+  }
+
+  std::shared_ptr<RunningRequest> submit(ModelRequest request,
+                                         std::shared_ptr<ChunkSink> sink,
+                                         bool report_progress) override;
+  void append_metrics(MetricsText& out) const override;
+
+ private:
+  const Model& model_;
+  Runtime& runtime_;
+  Service& service_;
+  ModelDescription description_;
+};
+
+}  // namespace mstar
