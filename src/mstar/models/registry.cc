@@ -6,6 +6,7 @@
 #include "mstar/base/str_cat.h"
 #include "mstar/models/cosmos3/model.h"
 #include "mstar/models/llama/model.h"
+#include "mstar/models/whisper/model.h"
 
 namespace mstar {
 
@@ -13,6 +14,7 @@ const std::vector<ModelFamily>& model_families() {
   static const std::vector<ModelFamily> families = {
       {"cosmos3", cosmos3::Cosmos3Model::recognizes, cosmos3::Cosmos3Model::open},
       {"llama", llama::LlamaModel::recognizes, llama::LlamaModel::open},
+      {"whisper", whisper::WhisperModel::recognizes, whisper::WhisperModel::open},
   };
   return families;
 }

@@ -54,5 +54,6 @@ void add_cosmos3_transformer_kinds(Registry& registry);
 void add_cosmos3_codec_kinds(Registry& registry);
 void add_cosmos3_pipeline_kinds(Registry& registry);
 void add_sampler_kinds(Registry& registry);
+void add_whisper_kinds(Registry& registry);
 
 }  // namespace mstar::golden
