@@ -287,8 +287,10 @@ LlamaConfig LlamaConfig::from_gguf(const GgufFile& file) {
     config.norm_topk_prob = config.model_type == "qwen3_moe";
     config.is_sparse.assign(config.is_sparse.size(), true);
   }
-  if (const auto eos = file.find_int("tokenizer.ggml.eos_token_id")) {
-    config.eos_token_ids.push_back(static_cast<int32_t>(*eos));
+  for (const char* end : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+    if (const auto id = file.find_int(end)) {
+      config.eos_token_ids.push_back(static_cast<int32_t>(*id));
+    }
   }
   if (const auto bos = file.find_int("tokenizer.ggml.bos_token_id")) {
     config.bos_token_id = static_cast<int32_t>(*bos);

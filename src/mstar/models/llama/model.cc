@@ -18,7 +18,8 @@ constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int64_t kDefaultMaxTokens = 1024;
 constexpr int64_t kPageSize = 64;
 
-// The .gguf file that `path` is or holds alone; "" when there is none.
+// The .gguf file that `path` is or holds alone; "" when there is none, or when the folder has
+// safetensors, which then are the checkpoint.
 std::string gguf_path(const std::string& path) {
   if (path.ends_with(".gguf")) {
     return path;
@@ -26,6 +27,9 @@ std::string gguf_path(const std::string& path) {
   std::string found;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
+    if (entry.path().extension() == ".safetensors") {
+      return "";
+    }
     if (entry.path().extension() == ".gguf") {
       if (!found.empty()) {
         return "";
