@@ -2,7 +2,18 @@
 
 #include <algorithm>
 
+#include "mstar/base/check.h"
+
 namespace mstar {
+
+int64_t BatchedModelOutput::row_of(RequestHandle request, size_t position) const {
+  if (!row_request_ids) {
+    return static_cast<int64_t>(position);
+  }
+  const auto found = std::ranges::find(*row_request_ids, request);
+  MSTAR_CHECK(found != row_request_ids->end(), "no row for request ", request);
+  return found - row_request_ids->begin();
+}
 
 BatchedModelOutput BatchedModelOutput::coerce(
     std::unordered_map<RequestHandle, NamedTensors> outputs) {

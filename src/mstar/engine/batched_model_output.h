@@ -28,6 +28,9 @@ struct BatchedModelOutput {
   std::optional<NamedTensors> row_outputs;
   std::optional<std::vector<RequestHandle>> row_request_ids;  // default: the step's order
 
+  // Row of `request` in the row-addressed outputs; `position` is its place in the step.
+  int64_t row_of(RequestHandle request, size_t position) const;
+
   // From the plain form a forward may return.
   static BatchedModelOutput coerce(std::unordered_map<RequestHandle, NamedTensors> outputs);
 

@@ -134,6 +134,7 @@ void Engine::build_resources(Model& model, const std::vector<std::string>& nodes
   for (Resource* resource : resource_pointers_) {
     if (auto* cache = dynamic_cast<KvCache*>(resource)) {
       caches_.push_back(cache);
+      usage_.push_back({cache->key(), cache->stats()});
     }
   }
   runner_ = std::make_unique<StepRunner>(resource_pointers_);
@@ -282,7 +283,20 @@ std::optional<RequestHandle> Engine::try_ingest_request(
   free_handles_.pop_back();
   open_[static_cast<size_t>(handle)] = true;
   ++stats_.num_open_requests;
+  note_usage();
   return handle;
+}
+
+void Engine::note_usage() {
+  const std::lock_guard lock(usage_mutex_);
+  for (size_t index = 0; index < caches_.size(); ++index) {
+    usage_[index].stats = caches_[index]->stats();
+  }
+}
+
+std::vector<KvUsage> Engine::kv_usage() const {
+  const std::lock_guard lock(usage_mutex_);
+  return usage_;
 }
 
 void Engine::remove_request(RequestHandle request) {
@@ -295,6 +309,7 @@ void Engine::remove_request(RequestHandle request) {
   open_[static_cast<size_t>(request)] = false;
   free_handles_.push_back(request);
   --stats_.num_open_requests;
+  note_usage();
 }
 
 void Engine::abandon_chunks(RequestHandle request) {
@@ -371,6 +386,7 @@ void Engine::execute(StepBatch& batch) {
     stats_.num_deferred_rows += row.status == RowStatus::kDeferred ? 1 : 0;
     stats_.num_failed_rows += row.status == RowStatus::kFailed ? 1 : 0;
   }
+  note_usage();
   batch.seconds = seconds_since(start);
 }
 
@@ -561,7 +577,7 @@ void Engine::forward_group(Node& node, StepBatch& batch, Group& group) {
     if (output.row_outputs) {
       for (const auto& [name, list] : *output.row_outputs) {
         for (size_t row = 0; row < num_real; ++row) {
-          const auto index = static_cast<int64_t>(row);
+          const int64_t index = output.row_of(group.ids[row], row);
           group.outputs[row].set(name, list.front().slice(0, index, index + 1));
         }
       }
@@ -586,9 +602,11 @@ void Engine::forward_group(Node& node, StepBatch& batch, Group& group) {
       }
     }
   }
-  for (auto& [name, list] : output.clone_row_outputs(static_cast<int64_t>(num_real))) {
+  // Rows in an order of their own may lie behind the real ones.
+  const int64_t num_rows = output.row_request_ids ? group.lease->bucket.bs : std::ssize(group.rows);
+  for (auto& [name, list] : output.clone_row_outputs(num_rows)) {
     for (size_t row = 0; row < num_real; ++row) {
-      const auto index = static_cast<int64_t>(row);
+      const int64_t index = output.row_of(recorded[row], row);
       group.outputs[row].set(name, list.front().slice(0, index, index + 1));
     }
   }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,6 +39,12 @@ struct EngineStats {
   int64_t num_deferred_rows = 0;
   int64_t num_failed_rows = 0;
   int64_t num_open_requests = 0;
+};
+
+// Where the pages of one KV cache are.
+struct KvUsage {
+  std::string resource_key;
+  KvStats stats;
 };
 
 // Loads the submodules of the nodes a worker hosts, owns their resources and runs their steps:
@@ -92,6 +99,9 @@ class Engine {
 
   EngineStats stats() const { return stats_; }
 
+  // As it was after the last step, opening or removal. Any thread.
+  std::vector<KvUsage> kv_usage() const;
+
   Stream& stream() { return stream_; }
 
  private:
@@ -99,6 +109,7 @@ class Engine {
   struct Group;
 
   Node* find_node(std::string_view node) const;
+  void note_usage();
   void build_resources(Model& model, const std::vector<std::string>& nodes);
   void load_nodes(Model& model, const std::vector<std::string>& nodes);
 
@@ -125,6 +136,9 @@ class Engine {
   std::vector<RequestHandle> free_handles_;
   std::vector<bool> open_;  // by handle
   EngineStats stats_;
+
+  mutable std::mutex usage_mutex_;
+  std::vector<KvUsage> usage_;  // guarded by usage_mutex_
 };
 
 }  // namespace mstar

@@ -42,6 +42,11 @@ class Runtime {
 
   std::vector<Scheduler::Stats> scheduler_stats() const;
 
+  // KV caches of worker `w`.
+  std::vector<KvUsage> kv_usage(int worker) const {
+    return workers_[static_cast<size_t>(worker)].engine->kv_usage();
+  }
+
  private:
   // Everything of one worker, in order of construction.
   struct Rank {

@@ -90,7 +90,8 @@ std::vector<GoldenCase> read_cases(const std::string& folder) {
     GoldenCase golden;
     golden.folder = folder;
     golden.name = record.at("name").get_string();
-    golden.config = record.at("config");
+    const Json* config = record.find("config");  // lists of texts have none
+    golden.config = config != nullptr ? *config : Json::object();
     if (const Json* classes = golden.config.find("class")) {
       if (classes->is_string()) {
         golden.classes.push_back(classes->get_string());
@@ -175,6 +176,9 @@ std::string CaseResult::summary() const {
   }
   if (!passed()) {
     return str_join(failures_, "\n     ");
+  }
+  if (worst_output_.empty()) {
+    return "all equal";
   }
   return str_cat("worst ",
                  in_percent(worst_),

@@ -53,6 +53,8 @@ Registry build_registry() {
   add_cosmos3_pipeline_kinds(registry);
   add_sampler_kinds(registry);
   add_whisper_kinds(registry);
+  add_lm_kinds(registry);
+  add_tokenizer_kinds(registry);
   return registry;
 }
 

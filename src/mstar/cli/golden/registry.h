@@ -55,5 +55,7 @@ void add_cosmos3_codec_kinds(Registry& registry);
 void add_cosmos3_pipeline_kinds(Registry& registry);
 void add_sampler_kinds(Registry& registry);
 void add_whisper_kinds(Registry& registry);
+void add_lm_kinds(Registry& registry);
+void add_tokenizer_kinds(Registry& registry);
 
 }  // namespace mstar::golden
