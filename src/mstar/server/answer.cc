@@ -57,18 +57,14 @@ void Answer::run(Backend& backend, std::vector<ModelRequest> requests, bool repo
         std::move(requests[index]),
         context_.metrics().measure(std::make_shared<Sink>(shared_from_this(), index)),
         report_progress);
-    bool cancelled = false;
-    bool paused = false;
-    {
-      const std::lock_guard lock(tickets_mutex_);
-      tickets_.push_back(ticket);
-      cancelled = cancelled_;
-      paused = paused_;
-    }
-    if (cancelled) {
+    const std::lock_guard lock(tickets_mutex_);
+    if (cancelled_) {
       ticket->cancel();
-    } else if (paused) {
-      ticket->set_paused(true);
+    } else if (!released_) {
+      tickets_.push_back(ticket);
+      if (paused_) {
+        ticket->set_paused(true);
+      }
     }
   }
 }
@@ -91,13 +87,24 @@ void Answer::on_done(size_t index, const Completion& completion) {
       return;
     }
     done(index, completion);
-    if (--num_open_ == 0) {
-      all_done();
-      ended_ = true;
+    if (--num_open_ > 0) {
+      return;
     }
+    all_done();
+    ended_ = true;
   } catch (const Error& error) {
     on_failed(error);
+    return;
   }
+  release();
+}
+
+// A ticket keeps its request alive, which keeps its sink and so this alive.
+void Answer::release() {
+  std::vector<std::shared_ptr<RunningRequest>> tickets;
+  const std::lock_guard lock(tickets_mutex_);
+  released_ = true;
+  tickets.swap(tickets_);
 }
 
 void Answer::on_failed(const Error& error) {
@@ -124,14 +131,11 @@ void Answer::cancel_all() {
   }
 }
 
+// Under the lock, so that what a request hears last is what is true.
 void Answer::set_paused(bool paused) {
-  std::vector<std::shared_ptr<RunningRequest>> tickets;
-  {
-    const std::lock_guard lock(tickets_mutex_);
-    paused_ = paused;
-    tickets = tickets_;
-  }
-  for (const auto& ticket : tickets) {
+  const std::lock_guard lock(tickets_mutex_);
+  paused_ = paused;
+  for (const auto& ticket : tickets_) {
     ticket->set_paused(paused);
   }
 }

@@ -49,6 +49,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void on_done(size_t index, const Completion& completion);
   void on_failed(const Error& error);
   void cancel_all();
+  void release();
   void set_paused(bool paused);
 
   ServerContext& context_;
@@ -63,6 +64,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   // Guarded by tickets_mutex_.
   std::vector<std::shared_ptr<RunningRequest>> tickets_;
   bool cancelled_ = false;
+  bool released_ = false;
   bool paused_ = false;
 };
 

@@ -110,7 +110,8 @@ std::optional<HttpResponse> Api::guard(const HttpRequest& request) const {
                               "[server] no or a wrong API key; send \"Authorization: Bearer KEY\"",
                               "",
                               "invalid_api_key"));
-  for (const auto& [name, value] : access_.cors_headers(request).fields()) {
+  const HttpHeaders cors = access_.cors_headers(request);
+  for (const auto& [name, value] : cors.fields()) {
     response.headers.add(name, value);
   }
   return response;

@@ -91,14 +91,15 @@ Modality modality_by_extension(std::string_view name) {
 
 MediaItem checked_item(std::string bytes, Modality expected, std::string_view where) {
   if (bytes.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, str_cat("[", where, "] the media is empty"));
+    throw Error(ErrorCode::kInvalidArgument,
+                str_cat("[request] \"", where, "\": the media is empty"));
   }
   const Modality found = modality_by_content(bytes);
   if (found != Modality::kNone && found != expected) {
     throw Error(ErrorCode::kUnsupportedMedia,
-                str_cat("[",
+                str_cat("[request] \"",
                         where,
-                        "] the bytes are ",
+                        "\": the bytes are ",
                         graph::to_string(found),
                         ", expected ",
                         graph::to_string(expected)));
@@ -153,7 +154,7 @@ std::string decode_base64_lenient(std::string_view text, std::string_view where)
     }
     const int digit = base64_digit(letter);
     if (digit < 0 || padded) {
-      throw Error(ErrorCode::kInvalidArgument, str_cat("[", where, "] is not base64"));
+      throw Error(ErrorCode::kInvalidArgument, str_cat("[request] \"", where, "\": is not base64"));
     }
     group = (group << 6) | static_cast<uint32_t>(digit);
     if (++num_digits % 4 == 0) {
@@ -165,7 +166,8 @@ std::string decode_base64_lenient(std::string_view text, std::string_view where)
   }
   const size_t rest = num_digits % 4;
   if (rest == 1) {
-    throw Error(ErrorCode::kInvalidArgument, str_cat("[", where, "] is base64 cut short"));
+    throw Error(ErrorCode::kInvalidArgument,
+                str_cat("[request] \"", where, "\": is base64 cut short"));
   }
   if (rest >= 2) {
     group <<= 6 * (4 - rest);
@@ -190,7 +192,7 @@ MediaItem media_from_uri(std::string_view uri, Modality expected, std::string_vi
         comma == std::string_view::npos ? "" : lower_ascii(uri.substr(5, comma - 5));
     if (!kind.ends_with(";base64")) {
       throw Error(ErrorCode::kInvalidArgument,
-                  str_cat("[", where, "] a data: URI must be \"data:TYPE;base64,…\""));
+                  str_cat("[request] \"", where, "\": a data: URI must be \"data:TYPE;base64,…\""));
     }
     return checked_item(decode_base64_lenient(uri.substr(comma + 1), where), expected, where);
   }
@@ -200,7 +202,7 @@ MediaItem media_from_uri(std::string_view uri, Modality expected, std::string_vi
   } else if (has_scheme(uri, "file:") || uri.starts_with('/')) {
     problem = "local files are not read; send a data: URI";
   }
-  throw Error(ErrorCode::kInvalidArgument, str_cat("[", where, "] ", problem));
+  throw Error(ErrorCode::kInvalidArgument, str_cat("[request] \"", where, "\": ", problem));
 }
 
 MediaItem media_from_base64(std::string_view text, Modality expected, std::string_view where) {
@@ -213,8 +215,9 @@ MediaItem media_from_base64(std::string_view text, Modality expected, std::strin
 MediaItem media_from_upload(std::string bytes, std::string_view name, std::string_view where) {
   const Modality modality = media_modality(bytes, name);
   if (modality == Modality::kNone) {
-    throw Error(ErrorCode::kUnsupportedMedia,
-                str_cat("[", where, "] this is no image, audio or video that is read here"));
+    throw Error(
+        ErrorCode::kUnsupportedMedia,
+        str_cat("[request] \"", where, "\": this is no image, audio or video that is read here"));
   }
   return checked_item(std::move(bytes), modality, where);
 }
@@ -252,7 +255,7 @@ Modality parse_modality(std::string_view word, std::string_view where) {
     known += str_cat(known.empty() ? "" : ", ", graph::to_string(modality));
   }
   throw Error(ErrorCode::kInvalidArgument,
-              str_cat("[", where, "] found \"", word, "\", expected one of ", known));
+              str_cat("[request] \"", where, "\": found \"", word, "\", expected one of ", known));
 }
 
 }  // namespace mstar

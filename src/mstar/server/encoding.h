@@ -12,7 +12,7 @@ namespace mstar {
 std::string encode_base64(std::string_view bytes);
 
 // Standard or URL-safe alphabet, with or without padding, line breaks and blanks ignored. Throws
-// Error(kInvalidArgument) starting with [where].
+// Error(kInvalidArgument) naming `where`.
 std::string decode_base64_lenient(std::string_view text, std::string_view where);
 
 // What the bytes are by their first bytes, else by the name's extension; kNone when neither tells.

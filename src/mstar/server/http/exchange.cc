@@ -61,7 +61,7 @@ void Exchange::start(int status, const HttpHeaders& headers) {
 }
 
 void Exchange::write(std::string_view data) {
-  std::function<void(bool)> pause;
+  bool changed = false;
   {
     const std::lock_guard lock(mutex_);
     if (closed_ || !started_ || ended_ || data.empty() || style_.is_head) {
@@ -81,13 +81,12 @@ void Exchange::write(std::string_view data) {
       pending_ += data;
     }
     if (!paused_ && pending_.size() > high_water_) {
-      paused_ = true;
-      pause = backpressure_;
+      paused_ = changed = true;
     }
     wake();
   }
-  if (pause) {
-    pause(true);
+  if (changed) {
+    tell_backpressure();
   }
 }
 
@@ -145,12 +144,12 @@ void Exchange::on_backpressure(std::function<void(bool)> callback) {
     if (closed_ || complete_) {
       return;
     }
-    backpressure_ = callback;
+    backpressure_ = std::move(callback);
     if (!paused_) {
       return;
     }
   }
-  callback(true);
+  tell_backpressure();
 }
 
 asio::awaitable<Exchange::Piece> Exchange::next(asio::steady_timer& wakeup) {
@@ -172,16 +171,16 @@ asio::awaitable<Exchange::Piece> Exchange::next(asio::steady_timer& wakeup) {
 }
 
 void Exchange::sent() {
-  std::function<void(bool)> resume;
+  bool changed = false;
   {
     const std::lock_guard lock(mutex_);
     if (paused_ && pending_.size() <= high_water_ / 2) {
       paused_ = false;
-      resume = backpressure_;
+      changed = true;
     }
   }
-  if (resume) {
-    resume(false);
+  if (changed) {
+    tell_backpressure();
   }
 }
 
@@ -217,6 +216,22 @@ void Exchange::wake() {  // mutex_ is held
     // cancel runs on its strand, so never beside next().
     asio::post(executor_, [timer = wakeup_] { timer->cancel(); });
     wakeup_ = nullptr;
+  }
+}
+
+// Two threads may change the state at the same time; each tells it after its change, one at a time,
+// so that the last call tells what is true.
+void Exchange::tell_backpressure() {
+  const std::lock_guard order(callback_mutex_);
+  std::function<void(bool)> callback;
+  bool paused = false;
+  {
+    const std::lock_guard lock(mutex_);
+    callback = backpressure_;
+    paused = paused_;
+  }
+  if (callback) {
+    callback(paused);
   }
 }
 

@@ -63,7 +63,9 @@ class Exchange {
  private:
   std::string connection_line() const;
   void wake();
+  void tell_backpressure();
 
+  std::mutex callback_mutex_;  // over backpressure_'s calls; taken before mutex_
   mutable std::mutex mutex_;
   // Guarded by mutex_.
   boost::asio::any_io_executor executor_;

@@ -91,7 +91,8 @@ Json read_fields(const HttpRequest& http,
     }
     return body;
   }
-  for (const auto& [name, value] : parse_json_body(http).get_object()) {
+  const Json document = parse_json_body(http);
+  for (const auto& [name, value] : document.get_object()) {
     if (!is_media_field(name, fields)) {
       body.set(name, value);
     } else if (!value.is_null()) {

@@ -15,11 +15,11 @@ class VideoJobs::Job final : public ChunkSink {
 
   const std::string& id() const { return id_; }
 
-  void set_ticket(std::shared_ptr<RunningRequest> ticket) {
+  void set_ticket(const std::shared_ptr<RunningRequest>& ticket) {
     {
       const std::lock_guard lock(mutex_);
-      ticket_ = ticket;
-      if (status_ != "cancelled") {
+      if (is_running()) {
+        ticket_ = ticket;
         return;
       }
     }
@@ -45,6 +45,7 @@ class VideoJobs::Job final : public ChunkSink {
 
   void on_done(const Completion&) override {
     const std::lock_guard lock(mutex_);
+    ticket_.reset();  // it keeps the request alive, which keeps this alive
     if (!is_running()) {
       return;
     }
@@ -61,6 +62,7 @@ class VideoJobs::Job final : public ChunkSink {
 
   void on_error(ErrorCode code, const std::string& message) override {
     const std::lock_guard lock(mutex_);
+    ticket_.reset();
     if (is_running()) {
       status_ = code == ErrorCode::kCancelled ? "cancelled" : "failed";
       error_ = error_json(Error(code, message));
@@ -76,7 +78,7 @@ class VideoJobs::Job final : public ChunkSink {
         return false;
       }
       status_ = "cancelled";
-      ticket = ticket_;
+      ticket = std::move(ticket_);
     }
     if (ticket != nullptr) {
       ticket->cancel();

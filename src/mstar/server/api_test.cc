@@ -1,0 +1,278 @@
+// The server over sockets, with a backend whose answers the tests choose.
+#include "mstar/server/api.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <filesystem>
+#include <thread>
+
+#include "mstar/base/str_cat.h"
+#include "mstar/server/http/client.h"
+#include "mstar/server/testing/fake_backend.h"
+#include "mstar/server/testing/scenario.h"
+
+namespace mstar {
+namespace {
+
+using testing::FakeBackend;
+
+// An API on a port of its own.
+class TestServer {
+ public:
+  explicit TestServer(std::vector<std::string> keys = {}, HttpServerOptions options = {})
+      : api_({}, Access(std::move(keys), {"https://page.example"})) {
+    options.port = 0;
+    http_.emplace(
+        options,
+        [this](const HttpRequest& request) { return api_.guard(request); },
+        [this](HttpRequest request, std::shared_ptr<ResponseWriter> writer) {
+          api_.handle(std::move(request), std::move(writer));
+        });
+    url_ = HttpUrl::parse(str_cat("http://127.0.0.1:", http_->port()));
+  }
+
+  ~TestServer() {
+    http_.reset();
+    api_.finish();
+    api_.context().set_backend(nullptr);
+    backend_.reset();
+  }
+
+  void set_ready() {
+    backend_ = std::make_shared<FakeBackend>();
+    api_.context().set_backend(backend_);
+  }
+
+  Api& api() { return api_; }
+
+  HttpServer& http() { return *http_; }
+
+  FakeBackend& backend() { return *backend_; }
+
+  HttpResponse call(const HttpCall& call) const { return http_call(url_, call); }
+
+  HttpCall chat(const std::string& prompt, bool stream) const {
+    const Json body = Json::object(
+        {{"messages", Json(Json::Array{Json::object({{"role", "user"}, {"content", prompt}})})},
+         {"stream", stream}});
+    return {.method = "POST",
+            .path = "/v1/chat/completions",
+            .headers = {{"Content-Type", "application/json"}},
+            .body = body.dump()};
+  }
+
+ private:
+  Api api_;
+  std::shared_ptr<FakeBackend> backend_;
+  std::optional<HttpServer> http_;
+  HttpUrl url_;
+};
+
+class ScenarioTest : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ScenarioTest, AnswersAsTheFileSays) {
+  TestServer server;
+  server.set_ready();
+  const auto scenarios = testing::read_scenarios(GetParam());
+  ASSERT_FALSE(scenarios.empty());
+  for (const auto& scenario : scenarios) {
+    ASSERT_FALSE(scenario.expectations.empty()) << scenario.where;
+    EXPECT_EQ(check_scenario(scenario, server.call(scenario.call)), "");
+  }
+}
+
+std::vector<std::string> scenario_files() {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(MSTAR_SOURCE_DIR "/tests/http")) {
+    if (entry.path().extension() == ".http") {
+      files.push_back(entry.path().string());
+    }
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
+INSTANTIATE_TEST_SUITE_P(Files,
+                         ScenarioTest,
+                         ::testing::ValuesIn(scenario_files()),
+                         [](const auto& file) {
+                           return std::filesystem::path(file.param).stem().string();
+                         });
+
+TEST(Server, SaysThatItIsLoading) {
+  TestServer server;
+  EXPECT_EQ(server.call({.path = "/health"}).status, 200);
+  EXPECT_EQ(server.call({.path = "/ready"}).status, 503);
+  const HttpResponse refused = server.call(server.chat("say a", false));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_NE(refused.headers.find("Retry-After"), nullptr);
+  server.set_ready();
+  EXPECT_EQ(server.call({.path = "/ready"}).status, 200);
+  EXPECT_EQ(server.call(server.chat("say a", false)).status, 200);
+  server.api().context().set_draining();
+  EXPECT_EQ(server.call({.path = "/ready"}).status, 503);
+  EXPECT_EQ(server.call(server.chat("say a", false)).status, 503);
+}
+
+TEST(Server, KeysGuardEveryRouteHoweverSpelled) {
+  TestServer server({"secret"});
+  server.set_ready();
+  EXPECT_EQ(server.call({.path = "/health"}).status, 200);
+  for (const char* path :
+       {"/ready", "/metrics", "//v1/models", "/v1/models/", "/V1/models", "/x"}) {
+    for (const char* method : {"GET", "HEAD", "POST", "DELETE"}) {
+      EXPECT_EQ(server.call({.method = method, .path = path}).status, 401) << method << path;
+    }
+  }
+  EXPECT_EQ(
+      server.call({.path = "/v1/models", .headers = {{"Authorization", "Bearer secret"}}}).status,
+      200);
+  EXPECT_EQ(server.call({.path = "/health/../v1/models"}).status, 400);
+}
+
+TEST(Server, HeadHasNoBodyAndCorsOnlyForAllowedPages) {
+  TestServer server;
+  server.set_ready();
+  const HttpResponse head = server.call({.method = "HEAD", .path = "/v1/models"});
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.body, "");
+  EXPECT_NE(head.headers.get("Content-Length"), "0");
+  const auto origin = [&](const char* name) {
+    return server.call({.path = "/health", .headers = {{"Origin", name}}})
+               .headers.get("Access-Control-Allow-Origin") == name;
+  };
+  EXPECT_TRUE(origin("https://page.example"));
+  EXPECT_FALSE(origin("https://other.example"));
+}
+
+TEST(Server, LargeHeadersAndBodiesAreRefused) {
+  TestServer server({}, {.max_header_bytes = 2048, .max_body_bytes = 10'000});
+  server.set_ready();
+  EXPECT_EQ(server.call({.path = "/health", .headers = {{"X", std::string(4000, 'x')}}}).status,
+            431);
+  HttpCall call = server.chat("say a", false);
+  call.body += std::string(20'000, ' ');
+  EXPECT_EQ(server.call(call).status, 413);
+  EXPECT_EQ(server.call(server.chat("say a", false)).status, 200);
+}
+
+TEST(Server, SixtyFourStreamsAtOnceKeepTheirAnswers) {
+  TestServer server;
+  server.set_ready();
+  std::vector<HttpResponse> answers(64);
+  std::vector<std::thread> clients;
+  for (size_t index = 0; index < answers.size(); ++index) {
+    clients.emplace_back([&, index] {
+      answers[index] = server.call(server.chat(str_cat("say one ", index, " end"), true));
+    });
+  }
+  for (std::thread& client : clients) {
+    client.join();
+  }
+  for (size_t index = 0; index < answers.size(); ++index) {
+    EXPECT_EQ(answers[index].status, 200);
+    EXPECT_NE(answers[index].body.find(str_cat("\"content\":\"", index, " \"")), std::string::npos);
+    EXPECT_TRUE(answers[index].body.ends_with("data: [DONE]\n\n"));
+  }
+}
+
+TEST(Server, AClientThatLeavesCancelsItsRequest) {
+  TestServer server;
+  server.set_ready();
+  HttpCall call = server.chat("wait", true);
+  call.on_data = [](const HttpResponse&, std::string_view) { return false; };  // hangs up
+  server.call(call);
+  server.backend().wait_cancelled(1);
+  EXPECT_EQ(server.call(server.chat("say a", false)).status, 200);
+}
+
+TEST(Server, CancellationReachesEveryChoice) {
+  TestServer server;
+  server.set_ready();
+  HttpCall call = server.chat("wait", true);
+  call.body.pop_back();
+  call.body += ",\"n\":3}";
+  call.on_data = [](const HttpResponse&, std::string_view) { return false; };
+  server.call(call);
+  server.backend().wait_cancelled(3);
+}
+
+// One bit that a thread waits for.
+class Gate {
+ public:
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return open_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = false;
+};
+
+TEST(Server, ASlowReaderPausesOnlyItself) {
+  TestServer server({}, {.high_water_bytes = 64 << 10});
+  server.set_ready();
+  constexpr int kNumChunks = 400;  // 25 MiB: more than sockets hold
+  Gate go_on;
+  size_t num_bytes = 0;
+  std::string tail;
+  std::thread slow([&] {
+    HttpCall call = server.chat(str_cat("flood ", kNumChunks), true);
+    call.on_data = [&](const HttpResponse&, std::string_view data) {
+      if (num_bytes == 0) {
+        go_on.wait();
+      }
+      num_bytes += data.size();
+      tail = data;
+      return true;
+    };
+    server.call(call);
+  });
+  server.backend().wait_paused(1);
+  EXPECT_EQ(server.call(server.chat("say a b", false)).status, 200);
+  go_on.open();
+  slow.join();
+  EXPECT_GT(num_bytes, size_t{kNumChunks} << 16);
+  EXPECT_TRUE(tail.ends_with("data: [DONE]\n\n"));
+}
+
+TEST(Server, DeletingAVideoStopsIt) {
+  TestServer server;
+  server.set_ready();
+  HttpCall call{.method = "POST",
+                .path = "/v1/videos",
+                .headers = {{"Content-Type", "application/json"}},
+                .body = R"({"prompt":"wait"})"};
+  const Json job = Json::parse(server.call(call).body, "job");
+  const std::string path = "/v1/videos/" + job.at("id").get_string();
+  EXPECT_EQ(server.call({.path = path + "/content"}).status, 400);
+  const HttpResponse deleted = server.call({.method = "DELETE", .path = path});
+  EXPECT_EQ(Json::parse(deleted.body, "job").at("status").get_string(), "cancelled");
+  server.backend().wait_cancelled(1);
+  EXPECT_EQ(Json::parse(server.call({.path = path}).body, "job").at("status").get_string(),
+            "cancelled");
+  server.call({.method = "DELETE", .path = path});
+  EXPECT_EQ(server.call({.path = path}).status, 404);
+}
+
+TEST(Server, StopLetsAnswersEnd) {
+  TestServer server;
+  server.set_ready();
+  EXPECT_EQ(server.call(server.chat("say a", true)).status, 200);
+  EXPECT_TRUE(server.http().stop(std::chrono::seconds(5)));
+  EXPECT_EQ(server.http().num_connections(), 0);
+  EXPECT_THROW(server.call({.path = "/health"}), Error);
+}
+
+}  // namespace
+}  // namespace mstar
