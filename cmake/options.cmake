@@ -23,9 +23,6 @@ if(MSTAR_SANITIZE)
   endif()
 endif()
 
-# lld links in a fraction of the default linker's time. (Debian's mold 1.10 is faster still, but it
-# made a test program whose RELRO segment reached past its pages, which then could not start.)
-find_program(LLD_PROGRAM ld.lld)
-if(LLD_PROGRAM)
-  add_link_options(-fuse-ld=lld)
-endif()
+# The default linker, on purpose: of Debian's faster ones, mold 1.10 made a test program whose RELRO
+# segment reached past its pages (it could not start), and lld 14 programs in which exceptions found
+# no handler.
