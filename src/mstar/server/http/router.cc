@@ -48,7 +48,7 @@ std::optional<Values> match(std::string_view pattern, std::string_view path) {
 }  // namespace
 
 Router::Match Router::find(HttpRequest& request) const {
-  const std::string_view method = request.method == "HEAD" ? "GET" : request.method;
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
   Match found;
   for (const Route& route : routes_) {
     auto values = match(route.pattern, request.path);
