@@ -248,6 +248,7 @@ void Engine::warmup() {
       node->captures->capture_all(options_.require_captures);
     }
   }
+  note_usage();
 }
 
 std::optional<RequestHandle> Engine::try_ingest_request(

@@ -1,0 +1,548 @@
+// Language models served in this process, from prompt to text, over the recorded tiny checkpoints:
+// the same answers whoever shares the batch, whatever runs captured, in chunks or from the prefix
+// cache, and nothing left of requests that end.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <random>
+#include <sstream>
+
+#include "mstar/base/str_cat.h"
+#include "mstar/checkpoint/safetensors.h"
+#include "mstar/models/registry.h"
+#include "mstar/runtime/runtime.h"
+#include "mstar/runtime/service.h"
+
+namespace mstar {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kVocabSize = 320;
+
+// Words t0 … t319, one a token: prompts and answers can be read as ids.
+std::string word_tokenizer() {
+  std::vector<std::string> entries;
+  for (int id = 0; id < kVocabSize; ++id) {
+    entries.push_back(str_cat("\"t", id, "\":", id));
+  }
+  return str_cat(R"({"version":"1.0","added_tokens":[],"normalizer":null,)",
+                 R"("pre_tokenizer":{"type":"WhitespaceSplit"},"post_processor":null,)",
+                 R"("decoder":{"type":"WordPiece","prefix":"##","cleanup":false},)",
+                 R"("model":{"type":"WordPiece","unk_token":"t0",)",
+                 R"("continuing_subword_prefix":"##","max_input_chars_per_word":100,"vocab":{)",
+                 str_join(entries, ","),
+                 "}}}");
+}
+
+std::string words(const std::vector<int64_t>& ids) {
+  std::string text;
+  for (const int64_t id : ids) {
+    text += str_cat(text.empty() ? "t" : " t", id);
+  }
+  return text;
+}
+
+// A prompt of `length` tokens that depends on `seed` alone.
+std::string prompt_of(int length, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<int64_t> ids;
+  for (int index = 0; index < length; ++index) {
+    ids.push_back(3 + static_cast<int64_t>(random() % (kVocabSize - 3)));
+  }
+  return words(ids);
+}
+
+// Collects one answer and lets a test wait for it.
+class Answer : public ChunkSink {
+ public:
+  void on_chunk(OutputChunk chunk) override {
+    const std::lock_guard lock(mutex_);
+    text_ += chunk.data;
+    num_tokens_ += chunk.num_tokens;
+    changed_.notify_all();
+  }
+
+  void on_done(const Completion& completion) override {
+    const std::lock_guard lock(mutex_);
+    completion_ = completion;
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  void on_error(ErrorCode code, const std::string& message) override {
+    const std::lock_guard lock(mutex_);
+    code_ = code;
+    error_ = message;
+    done_ = true;
+    changed_.notify_all();
+  }
+
+  // The text, or "error: …". A minute without an end is a failure of its own.
+  std::string wait() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, std::chrono::minutes(1), [&] { return done_; })) {
+      return "hangs";
+    }
+    return error_.empty() ? text_ : str_cat("error: ", error_);
+  }
+
+  void wait_for_tokens(int64_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::minutes(1), [&] { return done_ || num_tokens_ >= count; });
+  }
+
+  ErrorCode code() const { return code_; }
+
+  const Completion& completion() const { return completion_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string text_;
+  int64_t num_tokens_ = 0;
+  std::string error_;
+  ErrorCode code_ = ErrorCode::kInternal;
+  Completion completion_;
+  bool done_ = false;
+};
+
+struct Deployed {
+  std::string checkpoint = "llama_untied";
+  std::string kv;  // overrides of the KV resource, as JSON
+  bool graph_capture = true;
+  int64_t max_batch_tokens = 512;
+  int64_t max_concurrent_requests = 32;
+};
+
+// A checkpoint of tests/golden/lm with the tokenizer of words beside it, being served.
+class Served {
+ public:
+  explicit Served(const Deployed& setup) {
+    static int count = 0;
+    folder_ = fs::path(::testing::TempDir()) / str_cat("mstar_serving_", getpid(), "_", count++);
+    fs::create_directories(folder_);
+    const fs::path source = golden_folder() / "checkpoints" / setup.checkpoint;
+    for (const auto& entry : fs::directory_iterator(source)) {
+      fs::create_symlink(entry.path(), folder_ / entry.path().filename());
+    }
+    std::ofstream(folder_ / "tokenizer.json") << word_tokenizer();
+    model_ = open_model(folder_.string(), Json::object());
+    Deployment deployment;
+    deployment.max_concurrent_requests = setup.max_concurrent_requests;
+    if (!setup.kv.empty()) {
+      deployment.resources["kv"] = Json::parse(setup.kv);
+    }
+    RuntimeOptions options;
+    options.num_threads = 2;
+    options.max_batch_tokens = setup.max_batch_tokens;
+    options.max_queued_requests = 2000;
+    options.engine.graph_capture = setup.graph_capture;
+    options.engine.require_captures = setup.graph_capture;
+    runtime_ = std::make_unique<Runtime>(*model_, deployment, options);
+    service_ = std::make_unique<Service>(*model_, runtime_->conductor());
+    pages_of_captures_ = pages_held();
+  }
+
+  ~Served() {
+    service_.reset();
+    runtime_.reset();
+    model_.reset();
+    fs::remove_all(folder_);
+  }
+
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+  static fs::path golden_folder() { return fs::path(MSTAR_SOURCE_DIR) / "tests/golden/lm"; }
+
+  std::shared_ptr<Answer> ask(const std::string& prompt,
+                              const std::string& parameters,
+                              Service::Ticket* ticket = nullptr) {
+    return chat({prompt}, parameters, ticket);
+  }
+
+  // A conversation: turns of user and assistant, one after the other.
+  std::shared_ptr<Answer> chat(const std::vector<std::string>& turns,
+                               const std::string& parameters,
+                               Service::Ticket* ticket = nullptr) {
+    ModelRequest request;
+    request.request_id = str_cat("r", ++num_asked_);
+    for (size_t index = 0; index < turns.size(); ++index) {
+      request.messages.push_back(
+          {index % 2 == 0 ? "user" : "assistant", {ContentPart{.text = turns[index]}}});
+    }
+    request.parameters = Json::parse(parameters);
+    request.output_modalities = {Modality::kText};
+    auto answer = std::make_shared<Answer>();
+    const Service::Ticket own = service_->submit(std::move(request), answer, false);
+    if (ticket != nullptr) {
+      *ticket = own;
+    }
+    return answer;
+  }
+
+  // The worker forgets a request shortly after its client heard the end.
+  void expect_empty() {
+    ASSERT_TRUE(runtime_->conductor().drain(std::chrono::seconds(60)));
+    for (const Scheduler::Stats& stats : runtime_->scheduler_stats()) {
+      EXPECT_EQ(stats.num_requests, 0);
+      EXPECT_EQ(stats.num_waiting_rows, 0);
+      EXPECT_EQ(stats.num_live_payloads, 0);
+    }
+    EXPECT_EQ(pages_held(), pages_of_captures_);
+    const Conductor::Stats stats = runtime_->conductor().stats();
+    EXPECT_EQ(stats.num_running, 0);
+    EXPECT_EQ(stats.num_queued, 0);
+  }
+
+  Scheduler::Stats stats() const { return runtime_->scheduler_stats().front(); }
+
+  int64_t num_tokens(std::string_view walk) const {
+    const Scheduler::Stats now = stats();
+    for (const auto& node : now.nodes) {
+      if (node.walk == walk) {
+        return node.num_tokens;
+      }
+    }
+    return 0;
+  }
+
+ private:
+  // Pages in somebody's hands; what only the prefix index holds is free to be taken. The rows that
+  // pad captures keep theirs.
+  int64_t pages_held() const {
+    int64_t held = 0;
+    for (const KvUsage& cache : runtime_->kv_usage(0)) {
+      held += cache.stats.num_pages - cache.stats.num_free - cache.stats.num_listed;
+    }
+    return held;
+  }
+
+  int64_t pages_of_captures_ = 0;
+  fs::path folder_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Runtime> runtime_;
+  std::unique_ptr<Service> service_;
+  int num_asked_ = 0;
+};
+
+struct Question {
+  std::string prompt;
+  std::string parameters;
+};
+
+// Greedy and sampled, short and long, with and without penalties.
+std::vector<Question> mixed_questions(int count) {
+  const std::vector<std::string> sampling = {
+      R"("temperature":0)",
+      R"("temperature":1.0,"seed":11)",
+      R"("temperature":0.7,"top_k":20,"top_p":0.9,"seed":12,"repetition_penalty":1.3)",
+      R"("temperature":1.2,"min_p":0.02,"seed":13,"presence_penalty":0.5,"frequency_penalty":0.3)",
+      R"("temperature":0,"repetition_penalty":1.5)",
+      R"("temperature":0.9,"seed":14,"logit_bias":{"17":2.5,"40":-8})",
+  };
+  std::vector<Question> questions;
+  for (int index = 0; index < count; ++index) {
+    const int length = 1 + (index * 37) % 97;
+    questions.push_back({prompt_of(length, static_cast<uint32_t>(index)),
+                         str_cat("{\"ignore_eos\":true,\"max_tokens\":",
+                                 1 + (index * 11) % 29,
+                                 ",",
+                                 sampling[static_cast<size_t>(index) % sampling.size()],
+                                 "}")});
+  }
+  return questions;
+}
+
+// Each alone: nothing else is on the server.
+std::vector<std::string> one_by_one(Served& served, const std::vector<Question>& questions) {
+  std::vector<std::string> answers;
+  for (const Question& question : questions) {
+    answers.push_back(served.ask(question.prompt, question.parameters)->wait());
+  }
+  return answers;
+}
+
+std::vector<std::string> all_at_once(Served& served, const std::vector<Question>& questions) {
+  std::vector<std::shared_ptr<Answer>> running;
+  for (const Question& question : questions) {
+    running.push_back(served.ask(question.prompt, question.parameters));
+  }
+  std::vector<std::string> answers;
+  for (const auto& answer : running) {
+    answers.push_back(answer->wait());
+  }
+  return answers;
+}
+
+class ServingTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ServingTest, AnswersAreTheRecordedOnes) {
+  Served served({.checkpoint = GetParam()});
+  const auto truth = SafetensorsFile::open(
+      (Served::golden_folder() / str_cat(GetParam(), ".safetensors")).string());
+  for (int index = 0; index < 3; ++index) {
+    const auto prompt = truth->get(str_cat("prompt", index)).to_ints();
+    const auto greedy = truth->get(str_cat("greedy", index)).to_ints();
+    const std::string parameters =
+        str_cat(R"({"temperature":0,"ignore_eos":true,"max_tokens":)", greedy.size(), "}");
+    const auto answer = served.ask(words(prompt), parameters);
+    EXPECT_EQ(answer->wait(), words(greedy));
+    EXPECT_EQ(answer->completion().finish_reason, "length");
+    EXPECT_EQ(answer->completion().num_prompt_tokens, static_cast<int64_t>(prompt.size()));
+    EXPECT_EQ(answer->completion().num_generated_tokens, static_cast<int64_t>(greedy.size()));
+  }
+  served.expect_empty();
+}
+
+TEST_P(ServingTest, BatchEqualsSinglesWhileRequestsComeAndGo) {
+  Served served({.checkpoint = GetParam()});
+  const std::vector<Question> questions = mixed_questions(24);
+  const std::vector<std::string> alone = one_by_one(served, questions);
+  std::vector<std::shared_ptr<Answer>> running;
+  std::vector<Service::Ticket> leaving;
+  for (size_t index = 0; index < questions.size(); ++index) {
+    // Somebody joins who will not stay.
+    Service::Ticket ticket;
+    const auto guest = served.ask(prompt_of(9, 1000 + static_cast<uint32_t>(index)),
+                                  R"({"ignore_eos":true,"max_tokens":100})",
+                                  &ticket);
+    running.push_back(served.ask(questions[index].prompt, questions[index].parameters));
+    leaving.push_back(ticket);
+    if (index % 4 == 3) {
+      running[index - 1]->wait_for_tokens(3);
+      guest->wait_for_tokens(2);
+      for (Service::Ticket& gone : leaving) {
+        gone.cancel();
+      }
+      leaving.clear();
+    }
+  }
+  for (size_t index = 0; index < questions.size(); ++index) {
+    EXPECT_EQ(running[index]->wait(), alone[index]) << questions[index].parameters;
+  }
+  served.expect_empty();
+}
+
+INSTANTIATE_TEST_SUITE_P(Checkpoints,
+                         ServingTest,
+                         ::testing::Values("llama_untied",
+                                           "llama_tied_rope31",
+                                           "llama_sharded_bf16",
+                                           "qwen2",
+                                           "qwen3",
+                                           "qwen3_moe",
+                                           "qwen2_moe",
+                                           "gemma"),
+                         [](const auto& name) { return std::string(name.param); });
+
+TEST(Serving, CapturedReplayEqualsEager) {
+  Served captured({});
+  Served eager({.graph_capture = false});
+  const std::vector<Question> questions = mixed_questions(20);
+  EXPECT_EQ(all_at_once(captured, questions), all_at_once(eager, questions));
+  EXPECT_GT(captured.stats().num_captured_steps, 0);
+  EXPECT_EQ(eager.stats().num_captured_steps, 0);
+}
+
+TEST(Serving, PrefillInChunksEqualsWholePrefill) {
+  Served whole({});
+  const std::vector<Question> questions = mixed_questions(20);
+  const std::vector<std::string> answers = one_by_one(whole, questions);
+  for (const int64_t budget : {1, 7, 16}) {
+    Served chunked({.max_batch_tokens = budget});
+    EXPECT_EQ(one_by_one(chunked, questions), answers) << budget << " tokens a step, alone";
+    EXPECT_EQ(all_at_once(chunked, questions), answers) << budget << " tokens a step, together";
+    chunked.expect_empty();
+  }
+}
+
+TEST(Serving, PrefixCacheHitEqualsMiss) {
+  Served plain({});
+  Served cached({.kv = R"({"prefix_cache":true,"page_size":16})"});
+  // A shared beginning, whole pages and not, and the same prompt again.
+  const std::string shared = prompt_of(64, 5);
+  std::vector<Question> questions;
+  for (const int tail : {0, 1, 16, 40}) {
+    for (const char* sampling : {R"("temperature":0)",
+                                 R"("temperature":0,"repetition_penalty":1.5)",
+                                 R"("temperature":1.0,"seed":3,"repetition_penalty":1.3)"}) {
+      questions.push_back({tail == 0 ? shared : str_cat(shared, " ", prompt_of(tail, 6)),
+                           str_cat(R"({"ignore_eos":true,"max_tokens":20,)", sampling, "}")});
+    }
+  }
+  const std::vector<std::string> answers = one_by_one(plain, questions);
+  EXPECT_EQ(one_by_one(cached, questions), answers);
+  const int64_t first = cached.num_tokens("prefill");
+  EXPECT_EQ(all_at_once(cached, questions), answers);
+  const int64_t second = cached.num_tokens("prefill") - first;
+  EXPECT_LT(first, plain.num_tokens("prefill"));
+  // The last token of a prompt is always computed; of whole pages, the last one.
+  EXPECT_LE(second, 16 * static_cast<int64_t>(questions.size()));
+}
+
+TEST(Serving, EndsWhereItIsTold) {
+  Served served({});
+  const std::string prompt = prompt_of(12, 21);
+  const auto full = served.ask(prompt, R"({"temperature":0,"ignore_eos":true,"max_tokens":24})");
+  std::vector<std::string> tokens;
+  std::istringstream stream(full->wait());
+  for (std::string token; stream >> token;) {
+    tokens.push_back(token);
+  }
+  ASSERT_EQ(tokens.size(), 24U);
+  EXPECT_EQ(full->completion().finish_reason, "length");
+
+  const auto one = served.ask(prompt, R"({"temperature":0,"ignore_eos":true,"max_tokens":1})");
+  EXPECT_EQ(one->wait(), tokens[0]);
+  EXPECT_EQ(one->completion().num_generated_tokens, 1);
+
+  // A stop string of two tokens is held back whole and not shown.
+  const std::string stop = str_cat(tokens[9], " ", tokens[10]);
+  const auto stopped = served.ask(
+      prompt,
+      str_cat(R"({"temperature":0,"ignore_eos":true,"max_tokens":24,"stop":[")", stop, "\"]}"));
+  const std::string shown = stopped->wait();
+  EXPECT_EQ(stopped->completion().finish_reason, "stop");
+  EXPECT_EQ(full->wait().substr(0, shown.size()), shown);
+  EXPECT_EQ(shown.find(stop), std::string::npos);
+  EXPECT_LT(shown.size(), full->wait().size());
+
+  // Told otherwise, nothing of it matters.
+  EXPECT_EQ(served.ask(prompt, R"({"temperature":0,"ignore_eos":true,"max_tokens":24,"stop":"x"})")
+                ->wait(),
+            full->wait());
+  served.expect_empty();
+}
+
+TEST(Serving, TheStopTokenEndsTheTextAndIsNotShown) {
+  Served served({});
+  // A bias makes the checkpoint's stop token (2) certain.
+  const auto stopped =
+      served.ask("t5 t6", R"({"temperature":0,"max_tokens":10,"logit_bias":{"2":100}})");
+  EXPECT_EQ(stopped->wait(), "");
+  EXPECT_EQ(stopped->completion().finish_reason, "stop");
+  const auto ignored = served.ask(
+      "t5 t6", R"({"temperature":0,"max_tokens":3,"ignore_eos":true,"logit_bias":{"2":100}})");
+  EXPECT_EQ(ignored->wait(), "t2 t2 t2");
+  EXPECT_EQ(ignored->completion().finish_reason, "length");
+  served.expect_empty();
+}
+
+TEST(Serving, SeveralTurns) {
+  Served served({.kv = R"({"prefix_cache":true,"page_size":16})"});
+  Served plain({});
+  const char* parameters = R"({"temperature":0,"ignore_eos":true,"max_tokens":20})";
+  std::vector<std::string> turns = {prompt_of(20, 31)};
+  for (int turn = 0; turn < 4; ++turn) {
+    const std::string answer = served.chat(turns, parameters)->wait();
+    EXPECT_EQ(answer, plain.chat(turns, parameters)->wait()) << "turn " << turn;
+    turns.push_back(answer);
+    turns.push_back(prompt_of(5, 40 + static_cast<uint32_t>(turn)));
+  }
+  served.expect_empty();
+}
+
+TEST(Serving, BadRequestsAreTheClientsError) {
+  Served served({});
+  const auto expect = [&](const std::string& prompt, const char* parameters, const char* part) {
+    const auto answer = served.ask(prompt, parameters);
+    EXPECT_NE(answer->wait().find(part), std::string::npos) << answer->wait();
+    EXPECT_EQ(answer->code(), ErrorCode::kInvalidArgument) << answer->wait();
+  };
+  expect("t1", R"({"max_tokens":0})", "max_tokens");
+  expect("t1", R"({"temperature":-1})", "temperature");
+  expect("t1", R"({"logit_bias":{"320":1}})", "token 320");
+  expect("t1", R"({"logit_bias":{"x":1}})", "\"x\"");
+  expect("t1", R"({"stop":7})", "stop");
+  expect("", "{}", "empty");
+  expect(prompt_of(256, 1), "{}", "the prompt has 256 tokens");
+  served.expect_empty();
+}
+
+// Requests that are ended at any moment leave nothing: afterwards one request finds room for
+// every page of the pool, and as many run together as before.
+TEST(Serving, AThousandKilledRequestsLeaveNothing) {
+  // The rows of captures hold 16 pages; one request of the full length fills the other 16.
+  const Deployed setup{.kv = R"({"page_size":16,"max_num_pages":33})",
+                       .max_batch_tokens = 24,
+                       .max_concurrent_requests = 8};
+  const Question whole{prompt_of(100, 77), R"({"seed":5,"ignore_eos":true,"max_tokens":156})"};
+  std::string fresh;
+  {
+    Served server(setup);
+    fresh = server.ask(whole.prompt, whole.parameters)->wait();
+  }
+  const auto num_threads = [] {
+    const fs::directory_iterator threads("/proc/self/task");
+    return std::distance(begin(threads), end(threads));
+  };
+  Served served(setup);
+  const auto threads_before = num_threads();
+  std::mt19937 random(1);
+  std::vector<std::pair<Service::Ticket, std::shared_ptr<Answer>>> running;
+  const auto kill_some = [&](size_t left) {
+    while (running.size() > left) {
+      const size_t victim = random() % running.size();
+      if (random() % 2 == 0) {
+        running[victim].second->wait_for_tokens(static_cast<int64_t>(random() % 6));
+      }
+      running[victim].first.cancel();
+      running[victim] = running.back();
+      running.pop_back();
+    }
+  };
+  std::vector<std::shared_ptr<Answer>> all;
+  for (uint32_t index = 0; index < 1000; ++index) {
+    Service::Ticket ticket;
+    all.push_back(served.ask(prompt_of(1 + static_cast<int>(random() % 60), index),
+                             R"({"ignore_eos":true,"max_tokens":100})",
+                             &ticket));
+    running.emplace_back(ticket, all.back());
+    kill_some(random() % 16);
+  }
+  kill_some(0);
+  int num_cancelled = 0;
+  for (const auto& answer : all) {
+    const std::string text = answer->wait();
+    ASSERT_NE(text, "hangs");
+    num_cancelled += text.starts_with("error: ") ? 1 : 0;
+    if (text.starts_with("error: ")) {
+      ASSERT_EQ(answer->code(), ErrorCode::kCancelled) << text;
+    }
+  }
+  EXPECT_GT(num_cancelled, 500);
+  EXPECT_EQ(served.ask(whole.prompt, whole.parameters)->wait(), fresh);
+  std::vector<Question> together(8, {prompt_of(10, 3), R"({"temperature":0,"max_tokens":12})"});
+  EXPECT_EQ(all_at_once(served, together), one_by_one(served, together));
+  EXPECT_EQ(num_threads(), threads_before);
+  served.expect_empty();
+}
+
+TEST(Serving, APoolTooSmallForAllMakesThemWait) {
+  // Room for two of them at a time.
+  Served small({.kv = R"({"page_size":16,"max_num_pages":9})", .graph_capture = false});
+  Served large({});
+  std::vector<Question> questions;
+  for (uint32_t index = 0; index < 12; ++index) {
+    questions.push_back({prompt_of(30, index), R"({"seed":1,"ignore_eos":true,"max_tokens":30})"});
+  }
+  EXPECT_EQ(all_at_once(small, questions), all_at_once(large, questions));
+  // One that can never fit says so at once, and the others go on.
+  const auto never = small.ask(prompt_of(100, 1), R"({"ignore_eos":true,"max_tokens":100})");
+  const auto fits = small.ask(questions[0].prompt, questions[0].parameters);
+  const std::string refusal = never->wait();
+  EXPECT_TRUE(refusal.starts_with("error: ")) << refusal;
+  EXPECT_EQ(never->code(), ErrorCode::kResourceExhausted);
+  EXPECT_NE(refusal.find("pages"), std::string::npos) << refusal;
+  EXPECT_EQ(fits->wait(), large.ask(questions[0].prompt, questions[0].parameters)->wait());
+  small.expect_empty();
+}
+
+}  // namespace
+}  // namespace mstar
