@@ -7,8 +7,8 @@
 namespace mstar {
 
 // A table of rows looked up by id. Checkpoint name: weight [num_embeddings, embedding_dim]. The
-// table stays in the type it came in, mapped from the checkpoint where that is aligned; rows of GGUF
-// blocks are decoded as they are looked up.
+// table stays in the type it came in, mapped from the checkpoint where that is aligned; rows of
+// GGUF blocks are decoded as they are looked up.
 class Embedding : public Module {
  public:
   // `scale` multiplies every row (Gemma: sqrt(hidden_size)).
