@@ -12,7 +12,13 @@ say "1. This build against tensors recorded from PyTorch"
 say "2. What this machine can do, and how close a matrix product and attention come"
 "$bin/mstar_bench" kernels --rounds 3 --no-peer --only 'linear/bf16'
 
-say "3. A language model"
+say "3. A picture from the model in this repository (models/shapes, a Cosmos3 of 14 MB)"
+mkdir -p out
+"$bin/mstar" run models/shapes "a big red star on a white background" --size 64x64 \
+  --num-inference-steps 20 --guidance-scale 4 --guidance-interval 0,1000 --seed 1 --out out/shape.png
+echo "look at $PWD/out/shape.png"
+
+say "4. A language model"
 model=$(ls -d out/models/smollm2 2>/dev/null || true)
 if [ -n "$model" ]; then
   "$bin/mstar" run "$model" "What is the capital of France?" --max-tokens 40

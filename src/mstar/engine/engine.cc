@@ -536,6 +536,11 @@ void Engine::run_group(Node& node, StepBatch& batch, std::vector<size_t> rows) {
     if (group.declared) {
       runner_->commit(group.step, group.context);
       runner_->finish(group.step, group.context);
+      // Padding rows were committed like the others: back to their start, or they would grow with
+      // every step.
+      for (size_t row = group.rows.size(); row < group.ids.size(); ++row) {
+        runner_->reset_request(group.ids[row], false);
+      }
     }
     finish_rows(node, batch, group);
   } catch (const Error& error) {

@@ -189,6 +189,9 @@ NamedTensors PiecewiseRunner::run(const NamedTensors& static_inputs,
   if (declared) {
     runner.commit(step, context);
     runner.finish(step, context);
+    for (size_t row = request_ids.size(); row < ids.size(); ++row) {
+      runner.reset_request(ids[row], false);  // padding rows do not grow
+    }
   }
 
   NamedTensors outputs;
