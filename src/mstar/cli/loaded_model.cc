@@ -41,7 +41,10 @@ std::vector<Flag> model_flags() {
        .fallback = "512",
        .help = "tokens of a prefill step; longer prompts run in chunks"},
       {.name = "dtype", .value = "TYPE", .fallback = "auto", .help = "of activations"},
-      {.name = "quantization", .value = "KIND", .fallback = "none", .help = "none or int8"},
+      {.name = "quantization",
+       .value = "KIND",
+       .fallback = "none",
+       .help = "none, int8 or exact (f32 products for q8_0 and q4_0)"},
       {.name = "device", .value = "DEVICE", .fallback = "cpu", .help = "cpu"},
       {.name = "threads", .value = "N", .fallback = "0", .help = "of compute; 0: all processors"},
       {.name = "enforce-eager", .help = "no captured graphs"},
@@ -79,7 +82,7 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
   options.engine.max_num_requests = static_cast<int32_t>(
       std::max<int64_t>(options.engine.max_num_requests, out.deployment.max_concurrent_requests));
   const std::string& quantization = flags.get("quantization");
-  if (quantization != "none" && quantization != "int8") {
+  if (quantization != "none" && quantization != "int8" && quantization != "exact") {
     fail_choice("quantization", quantization, "none or int8");
   }
   options.engine.quantization = quantization == "int8" ? quantization : "";
