@@ -83,9 +83,9 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
       std::max<int64_t>(options.engine.max_num_requests, out.deployment.max_concurrent_requests));
   const std::string& quantization = flags.get("quantization");
   if (quantization != "none" && quantization != "int8" && quantization != "exact") {
-    fail_choice("quantization", quantization, "none or int8");
+    fail_choice("quantization", quantization, "none, int8 or exact");
   }
-  options.engine.quantization = quantization == "int8" ? quantization : "";
+  options.engine.quantization = quantization == "none" ? "" : quantization;
   if (flags.get("device") != "cpu") {
     fail_choice("device", flags.get("device"), "cpu");
   }
