@@ -384,6 +384,7 @@ TEST(Serving, PrefixCacheHitEqualsMiss) {
   EXPECT_LT(first, plain.num_tokens("prefill"));
   // The last token of a prompt is always computed; of whole pages, the last one.
   EXPECT_LE(second, 16 * static_cast<int64_t>(questions.size()));
+  cached.expect_empty();
 }
 
 TEST(Serving, EndsWhereItIsTold) {
