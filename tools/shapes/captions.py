@@ -26,7 +26,7 @@ GROUNDS = {
 }
 # Radius in picture widths; every drawing adds up to SIZE_JITTER.
 SIZES = {"small": 0.19, "": 0.235, "big": 0.28}
-SIZE_JITTER = 0.015
+SIZE_JITTER = 0.006
 MOVES = ("still", "left", "right", "up", "down", "growing")
 DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 # Where the centre of a shape stands in a picture: (x, y) offsets from the middle, in units of the free space.

@@ -168,10 +168,11 @@ def velocity(m, kv, lengths, latents, sigma, clean, rope, actions=None, domain=N
     c = m.config
     batch, _, frames, h, w = latents.shape
     u = kv[0][0].shape[1]
-    x = m.proj_in(patchify(latents))
+    x = m.proj_in(patchify(latents)).float()
     media = x.shape[1]
     noisy = (~clean).float().repeat_interleave(media // frames, 1).unsqueeze(-1)
-    x = x + noisy * m.time_embedder(m.time_proj(sigma * 1000 * c.timestep_scale)).unsqueeze(1)
+    with torch.autocast("cpu", enabled=False):
+        x = x + noisy * m.time_embedder(m.time_proj(sigma * 1000 * c.timestep_scale)).unsqueeze(1)
     if actions is not None:
         weight = m.action_proj_in.fc.weight[domain].view(c.action_dim, c.hidden_size)
         x = torch.cat([x, actions @ weight + m.action_proj_in.bias.weight[domain] + m.action_modality_embed], 1)
@@ -188,7 +189,7 @@ def velocity(m, kv, lengths, latents, sigma, clean, rope, actions=None, domain=N
         x = x + a.to_add_out(attend(q, torch.cat([text_k, k], 1), torch.cat([text_v, v], 1), mask))
         x = x + layer.mlp_moe_gen(rms(x, layer.post_attention_layernorm_moe_gen))
     out = m.proj_out(rms(x[:, :media], m.norm_moe_gen)) * noisy
-    return unpatchify(out, latents.shape)
+    return unpatchify(out.float(), latents.shape)
 
 
 def pad(sequences):

@@ -29,6 +29,7 @@ from muon import Muon
 SIZE = 64
 LATENT = SIZE // 16
 LONGEST = 32
+WIDE = 0.25  # share of the clips whose shape stands anywhere
 VARIANTS = 2  # drawings of one caption in a group of the pool
 # kind -> share of the steps, groups in the pool, captions a step, noise draws a drawing, groups renewed a step
 PLAN = {
@@ -51,6 +52,7 @@ def arguments():
     p.add_argument("--text-every", type=int, default=3, help="train the text tower every n steps")
     p.add_argument("--refill", action="store_true", help="the encoder changed: draw the pool and its statistics anew")
     p.add_argument("--judge-every", type=float, default=20, help="minutes")
+    p.add_argument("--bf16", action="store_true", help="bf16 products: for machines that have them in hardware")
     p.add_argument("--seed", type=int, default=3)
     return p.parse_args()
 
@@ -70,13 +72,13 @@ class Pool:
         rng = random.Random(self.seed * 1_000_000 + self.drawn)
         attributes = [captions.sample_attributes(rng, kind) for _ in range(count)]
         each = [a for a in attributes for _ in range(VARIANTS)]
-        # A third of the drawings stands anywhere: images that users bring do not stand in the middle.
-        wide = kind != "image" and rng.random() < 0.34
+        # Images that users bring do not stand in the middle: some clips stand anywhere, and always keep their first frame.
+        wide = kind == "clip" and rng.random() < WIDE
         pixels, push = data.render(each, rng.random(), 1 if kind == "image" else data.FRAMES, SIZE, wide=wide)
         latents = torch.cat([vae.encode(self.autoencoder, x)[0] for x in pixels.split(16)])
         actions = torch.nn.functional.pad(push, (0, dit.CONFIG["action_dim"] - data.PUSH_DIMS))
         return [
-            (a, latents[i * VARIANTS : (i + 1) * VARIANTS], actions[i * VARIANTS : (i + 1) * VARIANTS])
+            (dict(a, wide=wide), latents[i * VARIANTS : (i + 1) * VARIANTS], actions[i * VARIANTS : (i + 1) * VARIANTS])
             for i, a in enumerate(attributes)
         ]
 
@@ -173,18 +175,20 @@ class Trainer:
             group["lr"] = self.a.adam * f
 
     def batch(self, kind, rng):
-        """Ids and lengths [captions], latents and actions [captions * VARIANTS * draws]."""
+        """Ids and lengths [captions], latents, actions and whether it stands anywhere [captions * VARIANTS * draws]."""
         plan = PLAN[kind]
         picked = rng.sample(self.pool.groups[kind], plan["captions"])
         texts = ["" if rng.random() < 0.1 else captions.caption(g[0], rng) for g in picked]
         ids, lengths = dit.pad([self.encode_text(t) for t in texts])
         latents = self.pool.normalize(torch.cat([g[1] for g in picked])).repeat_interleave(plan["draws"], 0)
         actions = torch.cat([g[2] for g in picked]).repeat_interleave(plan["draws"], 0) if kind == "push" else None
-        return ids, lengths, latents, actions
+        wide = torch.tensor([g[0]["wide"] for g in picked]).repeat_interleave(plan["draws"] * VARIANTS, 0)
+        return ids, lengths, latents, actions, wide
 
     def loss(self, kind, rng, train_text):
-        ids, lengths, x0, actions = self.batch(kind, rng)
-        with torch.set_grad_enabled(train_text):
+        ids, lengths, x0, actions, wide = self.batch(kind, rng)
+        bf16 = torch.autocast("cpu", torch.bfloat16, enabled=self.a.bf16)
+        with bf16, torch.set_grad_enabled(train_text):
             kv = dit.text_pass(self.model, ids, self.rope[kind])
         share = VARIANTS * PLAN[kind]["draws"]
         kv = [(k.repeat_interleave(share, 0), v.repeat_interleave(share, 0)) for k, v in kv]
@@ -194,13 +198,14 @@ class Trainer:
         clean = torch.zeros(count, frames, dtype=torch.bool)
         if kind == "clip":  # text to video; image to video; two clean latent frames: video to video
             u = torch.rand(count)
-            clean[:, 0], clean[:, 1] = u < 0.42, u < 0.06
+            clean[:, 0], clean[:, 1] = (u < 0.3) | wide, u < 0.05
         elif kind == "push":
             clean[:, 0] = True
         noise = torch.randn_like(x0)
         s, c = sigma.view(-1, 1, 1, 1, 1), clean.view(count, 1, frames, 1, 1)
         xt = torch.where(c, x0, (1 - s) * x0 + s * noise)
-        v = dit.velocity(self.model, kv, lengths.repeat_interleave(share), xt, sigma, clean, self.rope[kind], actions, data.PUSH_DOMAIN)
+        with bf16:
+            v = dit.velocity(self.model, kv, lengths.repeat_interleave(share), xt, sigma, clean, self.rope[kind], actions, data.PUSH_DOMAIN)
         error = (v - (noise - x0)).pow(2) * ~c
         return error.sum() / ((~clean).sum() * error[0, :, 0].numel())
 

@@ -40,6 +40,7 @@ def arguments():
     p.add_argument("--pictures-first", type=float, default=0.0, help="share of the time with pictures only (0.5 from nothing)")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--tag", default="vae")
+    p.add_argument("--bf16", action="store_true", help="clips by bf16 products: for machines that have them in hardware")
     return p.parse_args()
 
 
@@ -102,13 +103,13 @@ class Trainer:
         return x[..., top : top + CROP, left : left + CROP].contiguous() if crop else x
 
     def loss(self, x):
-        if self.a.decoder_only:
-            with torch.no_grad():
-                mean, logvar = vae.encode(self.model, x)
-        else:
-            mean, logvar = vae.encode(self.model, x)
+        bf16 = torch.autocast("cpu", torch.bfloat16, enabled=self.a.bf16 and x.shape[2] > 1)
+        with bf16, torch.set_grad_enabled(not self.a.decoder_only):
+            mean, logvar = (t.float() for t in vae.encode(self.model, x))
         logvar = logvar.clamp(-12, 4)
-        y = vae.decode(self.model, mean + torch.randn_like(mean) * (0.5 * logvar).exp())
+        z = mean + torch.randn_like(mean) * (0.5 * logvar).exp()
+        with bf16:
+            y = vae.decode(self.model, z).float()
         with torch.no_grad():  # edges carry the shape: weigh them up
             edge = (x - F.avg_pool3d(x, (1, 5, 5), 1, (0, 2, 2), count_include_pad=False)).abs().amax(1, keepdim=True)
             w = 1 + 3 * edge

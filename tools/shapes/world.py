@@ -88,8 +88,8 @@ def _push_actions(rng, frames):
 def trajectory(a, rng, frames, wide):
     """Centres and radii over the frames, and the actions of a push (else None), for the attributes `a`.
 
-    Where no word names the place, a shape or the middle of its path stands in the middle third of the free space, or
-    anywhere when `wide`: less freedom leaves more of a small model for the outlines.
+    Where no word names the place, a shape or the middle of its path stands in the middle tenth of the free space, or
+    anywhere when `wide`: what the words leave open is what a small model blurs, so they leave little open.
     """
     radius = captions.SIZES[a["size"]] + captions.SIZE_JITTER * rng.random()
     radii = [radius] * frames
@@ -105,7 +105,7 @@ def trajectory(a, rng, frames, wide):
         reach *= 1.2
     elif frames > 1 and a["move"] != "still":
         dx, dy = captions.DIRECTIONS[a["move"]]
-        speed = min(rng.uniform(0.022, 0.03), (1 - 2 * reach) / (frames - 1))
+        speed = min(rng.uniform(0.025, 0.027), (1 - 2 * reach) / (frames - 1))
         path = [(dx * speed * f, dy * speed * f) for f in range(frames)]
     place = captions.PLACES[a["place"]] or (None, None)
     centre = []
@@ -119,9 +119,9 @@ def trajectory(a, rng, frames, wide):
         first, last = reach - low, 1 - reach - high
         where = rng.random()
         if place[axis] is not None:
-            where = 0.2 * where if place[axis] < 0 else 1 - 0.2 * where
+            where = 0.1 * where if place[axis] < 0 else 1 - 0.1 * where
         elif not wide:
-            where = 0.35 + 0.3 * where
+            where = 0.45 + 0.1 * where
         centre.append(first + (last - first) * where)
     return [(x + centre[0], y + centre[1]) for x, y in path], radii, actions
 
