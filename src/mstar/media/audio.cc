@@ -3,6 +3,7 @@
 #include <sndfile.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -11,6 +12,8 @@
 #include "mstar/base/check.h"
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/media/sound_codec.h"
+#include "mstar/media/video.h"
 
 namespace mstar {
 
@@ -176,7 +179,9 @@ class Reader {
   SndFile file_;
 };
 
-void check_limits(const AudioInfo& info, const AudioLimits& limits, std::string_view where) {
+}  // namespace
+
+void check_audio_limits(const AudioInfo& info, const AudioLimits& limits, std::string_view where) {
   if (info.num_channels > limits.max_channels) {
     fail(ErrorCode::kTooLarge,
          where,
@@ -204,8 +209,6 @@ void check_limits(const AudioInfo& info, const AudioLimits& limits, std::string_
   }
 }
 
-}  // namespace
-
 double AudioInfo::seconds() const {
   return num_frames < 0 ? -1.0 : static_cast<double>(num_frames) / static_cast<double>(sample_rate);
 }
@@ -218,10 +221,27 @@ AudioInfo read_audio_info(std::string_view bytes, std::string_view where) {
   return Reader(bytes, where).info();
 }
 
+namespace {
+
+// Containers that only FFmpeg reads: MP4 and its kin, Matroska, AVI, and AAC's own frames.
+bool is_for_ffmpeg(std::string_view bytes) {
+  const auto has_at = [&](size_t offset, std::string_view magic) {
+    return bytes.size() >= offset + magic.size() && bytes.substr(offset, magic.size()) == magic;
+  };
+  const bool adts = bytes.size() > 2 && bytes[0] == '\xFF' &&
+                    (static_cast<unsigned char>(bytes[1]) & 0xF6U) == 0xF0U;
+  return has_at(4, "ftyp") || has_at(0, "\x1A\x45\xDF\xA3") || has_at(8, "AVI ") || adts;
+}
+
+}  // namespace
+
 AudioClip read_audio(std::string_view bytes, const AudioLimits& limits, std::string_view where) {
+  if (is_for_ffmpeg(bytes)) {
+    return read_sound_track(bytes, limits, where);
+  }
   Reader reader(bytes, where);
   const AudioInfo info = reader.info();
-  check_limits(info, limits, where);
+  check_audio_limits(info, limits, where);
   // The header may lie: what comes is counted.
   const auto max_frames =
       static_cast<int64_t>(limits.max_seconds * static_cast<double>(info.sample_rate));
@@ -256,10 +276,26 @@ AudioClip read_audio(std::string_view bytes, const AudioLimits& limits, std::str
   return clip;
 }
 
-std::string write_audio(const AudioClip& clip, AudioFormat format) {
+namespace {
+
+struct FormatName {
+  AudioFormat format;
+  std::string_view word;
+  const char* media_type;
+};
+
+constexpr std::array<FormatName, 6> kFormatNames = {{
+    {AudioFormat::kPcm16, "pcm", "audio/pcm"},
+    {AudioFormat::kWav, "wav", "audio/wav"},
+    {AudioFormat::kFlac, "flac", "audio/flac"},
+    {AudioFormat::kMp3, "mp3", "audio/mpeg"},
+    {AudioFormat::kOpus, "opus", "audio/ogg"},
+    {AudioFormat::kAac, "aac", "audio/aac"},
+}};
+
+std::vector<int16_t> interleaved_pcm16(const AudioClip& clip) {
   const int64_t channels = clip.num_channels();
   const int64_t num_frames = clip.num_frames();
-  MSTAR_CHECK(channels >= 1 && channels <= 8 && clip.sample_rate > 0, "channels=", channels);
   std::vector<int16_t> interleaved(static_cast<size_t>(channels * num_frames));
   for (int64_t channel = 0; channel < channels; ++channel) {
     const float* from = clip.samples.data<float>() + channel * clip.samples.stride(0);
@@ -269,6 +305,54 @@ std::string write_audio(const AudioClip& clip, AudioFormat format) {
       interleaved[static_cast<size_t>(frame * channels + channel)] =
           static_cast<int16_t>(std::lrintf(scaled));
     }
+  }
+  return interleaved;
+}
+
+}  // namespace
+
+std::optional<AudioFormat> parse_audio_format(std::string_view word) {
+  const auto* found = std::ranges::find(kFormatNames, word, &FormatName::word);
+  return found == kFormatNames.end() ? std::nullopt : std::optional(found->format);
+}
+
+const char* media_type(AudioFormat format) {
+  return std::ranges::find(kFormatNames, format, &FormatName::format)->media_type;
+}
+
+AudioClip from_pcm16(std::string_view samples, int64_t sample_rate, int64_t num_channels) {
+  MSTAR_CHECK(sample_rate > 0 && num_channels > 0, "channels=", num_channels);
+  const int64_t num_frames = static_cast<int64_t>(samples.size()) / (2 * num_channels);
+  AudioClip clip{Tensor::empty({num_channels, num_frames}, DType::kF32), sample_rate};
+  auto* to = clip.samples.data<float>();
+  for (int64_t channel = 0; channel < num_channels; ++channel) {
+    for (int64_t frame = 0; frame < num_frames; ++frame) {
+      const auto at = static_cast<size_t>(2 * (frame * num_channels + channel));
+      const auto value = static_cast<int16_t>(
+          static_cast<unsigned char>(samples[at]) |
+          static_cast<unsigned>(static_cast<unsigned char>(samples[at + 1])) << 8);
+      *to++ = static_cast<float>(value) / 32767.0F;
+    }
+  }
+  return clip;
+}
+
+std::string write_audio(const AudioClip& clip, AudioFormat format) {
+  const int64_t channels = clip.num_channels();
+  const int64_t num_frames = clip.num_frames();
+  MSTAR_CHECK(channels >= 1 && channels <= 8 && clip.sample_rate > 0, "channels=", channels);
+  if (format == AudioFormat::kMp3 || format == AudioFormat::kOpus || format == AudioFormat::kAac) {
+    return av::encode_sound(clip, format);
+  }
+  const std::vector<int16_t> interleaved = interleaved_pcm16(clip);
+  if (format == AudioFormat::kPcm16) {
+    std::string bytes;
+    bytes.reserve(2 * interleaved.size());
+    for (const int16_t value : interleaved) {
+      bytes += static_cast<char>(value & 0xFF);
+      bytes += static_cast<char>((value >> 8) & 0xFF);
+    }
+    return bytes;
   }
   MemoryFile memory;
   memory.writing = true;

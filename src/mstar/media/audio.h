@@ -4,6 +4,7 @@
 // any thread, several at once. Bytes are hostile until read.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -40,21 +41,43 @@ struct AudioClip {
   double seconds() const;
 };
 
+// Throws Error(kTooLarge) or Error(kUnsupportedMedia) for what is outside.
+void check_audio_limits(const AudioInfo& info, const AudioLimits& limits, std::string_view where);
+
 // The header of a WAV, FLAC, Ogg (Vorbis, Opus) or MP3 file. Throws Error(kUnsupportedMedia) when
 // the bytes are none of these. `where` starts messages.
 AudioInfo read_audio_info(std::string_view bytes, std::string_view where = "audio");
 
-// The whole sound. A WAV file whose header does not know its length (a recording that was piped)
-// reaches to the end of the bytes; what is cut off in the middle ends there. Throws
-// Error(kUnsupportedMedia) for bytes that are no sound or have none in them, Error(kTooLarge) over
-// the limits. Samples that are not finite become 0.
+// The whole sound; M4A and AAC files and the sound track of films too. A WAV file whose header does
+// not know its length (a recording that was piped) reaches to the end of the bytes; what is cut off
+// in the middle ends there. Throws Error(kUnsupportedMedia) for bytes that are no sound or have
+// none in them, Error(kTooLarge) over the limits. Samples that are not finite become 0.
 AudioClip read_audio(std::string_view bytes,
                      const AudioLimits& limits,
                      std::string_view where = "audio");
 
-enum class AudioFormat : uint8_t { kWav, kFlac };
+enum class AudioFormat : uint8_t {
+  kPcm16,  // bare samples, interleaved, little-endian
+  kWav,    // 16 bits
+  kFlac,   // 16 bits
+  kMp3,    // 1 or 2 channels
+  kOpus,   // in Ogg
+  kAac,    // in ADTS
+};
 
-// A file of 16-bit samples; values outside -1 to 1 are clipped. `clip` has 1 to 8 channels.
+// "pcm", "wav", "flac", "mp3", "opus" or "aac"; nothing for other words.
+std::optional<AudioFormat> parse_audio_format(std::string_view word);
+
+// "audio/wav" and so on.
+const char* media_type(AudioFormat format);
+
+// The sound of `samples` as a file is written from: interleaved 16-bit little-endian to [channels,
+// frames] f32. An odd rest of bytes is left out.
+AudioClip from_pcm16(std::string_view samples, int64_t sample_rate, int64_t num_channels);
+
+// A file; values outside -1 to 1 are clipped. `clip` has 1 to 8 channels. Equal input gives equal
+// bytes. MP3, Opus and AAC know some rates only: others become the next one above. Throws
+// Error(kInvalidArgument) for more channels than the format holds.
 std::string write_audio(const AudioClip& clip, AudioFormat format);
 
 // The mean of the channels: [1, frames].

@@ -4,12 +4,11 @@
 
 #include <algorithm>
 #include <csetjmp>
-#include <cstring>
 #include <vector>
 
 #include "mstar/base/check.h"
 #include "mstar/base/error.h"
-#include "mstar/base/str_cat.h"
+#include "mstar/media/image_codecs.h"
 
 namespace mstar {
 
@@ -17,23 +16,45 @@ namespace {
 
 constexpr size_t kSignatureBytes = 8;
 constexpr int kCompressionLevel = 1;
-constexpr int kOpaque = 255;
 
 // libpng's simplified interface, which frees itself and never jumps into our frames.
-struct Reader {
-  png_image image{};
+class Reader {
+ public:
+  Reader(std::string_view bytes, std::string_view where) : where_(where) {
+    if (!is_png(bytes)) {
+      codec::broken(where, ImageFormat::kPng, "the signature is missing");
+    }
+    image_.version = PNG_IMAGE_VERSION;
+    if (png_image_begin_read_from_memory(&image_, bytes.data(), bytes.size()) == 0) {
+      codec::broken(where, ImageFormat::kPng, image_.message);
+    }
+    // Sixteen bits without a word on colour are as sRGB as eight are.
+    image_.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
+  }
 
-  Reader() { image.version = PNG_IMAGE_VERSION; }
-
-  ~Reader() { png_image_free(&image); }
+  ~Reader() { png_image_free(&image_); }
 
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
-};
 
-[[noreturn]] void broken(std::string_view name, const char* why) {
-  throw Error(ErrorCode::kUnsupportedMedia, str_cat("[", name, "] is no readable PNG: ", why));
-}
+  codec::Size size() const { return {.width = image_.width, .height = image_.height}; }
+
+  bool has_alpha() const { return (image_.format & PNG_FORMAT_FLAG_ALPHA) != 0; }
+
+  // All pixels in `format`.
+  std::vector<uint8_t> read(png_uint_32 format) {
+    image_.format = format;
+    std::vector<uint8_t> raw(PNG_IMAGE_SIZE(image_));
+    if (png_image_finish_read(&image_, nullptr, raw.data(), 0, nullptr) == 0) {
+      codec::broken(where_, ImageFormat::kPng, image_.message);
+    }
+    return raw;
+  }
+
+ private:
+  const std::string_view where_;
+  png_image image_{};
+};
 
 }  // namespace
 
@@ -43,51 +64,25 @@ bool is_png(std::string_view bytes) {
 }
 
 Tensor decode_png(std::string_view bytes, std::string_view name, const ImageLimits& limits) {
-  if (!is_png(bytes)) {
-    broken(name, "the signature is missing");
+  return codec::decode_png(bytes, name, limits);
+}
+
+codec::Size codec::png_size(std::string_view bytes, std::string_view where) {
+  return Reader(bytes, where).size();
+}
+
+Tensor codec::decode_png(std::string_view bytes,
+                         std::string_view where,
+                         const ImageLimits& limits) {
+  Reader reader(bytes, where);
+  const Size size = reader.size();
+  check_size(size, where, limits);
+  if (reader.has_alpha()) {
+    return over_white(reader.read(PNG_FORMAT_RGBA).data(), size.height, size.width);
   }
-  Reader reader;
-  png_image& image = reader.image;
-  if (png_image_begin_read_from_memory(&image, bytes.data(), bytes.size()) == 0) {
-    broken(name, image.message);
-  }
-  const auto width = static_cast<int64_t>(image.width);
-  const auto height = static_cast<int64_t>(image.height);
-  if (width < 1 || height < 1 || width > limits.max_side || height > limits.max_side ||
-      width * height > limits.max_pixels) {
-    throw Error(ErrorCode::kTooLarge,
-                str_cat("[",
-                        name,
-                        "] is ",
-                        width,
-                        "x",
-                        height,
-                        " pixels, at most ",
-                        limits.max_pixels,
-                        " with sides of ",
-                        limits.max_side,
-                        " are read"));
-  }
-  const bool has_alpha = (image.format & PNG_FORMAT_FLAG_ALPHA) != 0;
-  image.format = has_alpha ? PNG_FORMAT_RGBA : PNG_FORMAT_RGB;
-  std::vector<uint8_t> raw(PNG_IMAGE_SIZE(image));
-  if (png_image_finish_read(&image, nullptr, raw.data(), 0, nullptr) == 0) {
-    broken(name, image.message);
-  }
-  Tensor pixels = Tensor::empty({height, width, 3}, DType::kU8);
-  uint8_t* to = pixels.data<uint8_t>();
-  if (!has_alpha) {
-    std::copy(raw.begin(), raw.end(), to);
-    return pixels;
-  }
-  for (int64_t pixel = 0; pixel < width * height; ++pixel) {
-    const uint8_t* from = raw.data() + pixel * 4;
-    const int alpha = from[3];
-    for (int colour = 0; colour < 3; ++colour) {
-      const int shown = from[colour] * alpha + kOpaque * (kOpaque - alpha);
-      *to++ = static_cast<uint8_t>((shown + kOpaque / 2) / kOpaque);
-    }
-  }
+  const std::vector<uint8_t> raw = reader.read(PNG_FORMAT_RGB);
+  Tensor pixels = Tensor::empty({size.height, size.width, 3}, DType::kU8);
+  std::copy(raw.begin(), raw.end(), pixels.data<uint8_t>());
   return pixels;
 }
 
