@@ -239,7 +239,7 @@ AdmitOutcome KvCache::check_segment(const KVStep& step, const Segment& segment) 
   if (stream->offloaded) {
     return wait_for_reload(segment);
   }
-  const int64_t len = stream->stored_len + segment.span;
+  const int64_t len = stream->resident_len() + segment.span;
   if (spec_.max_seq_len > 0 && len > spec_.max_seq_len) {
     AdmitOutcome outcome = refuse(AdmitReason::kRuntimeError, segment);
     outcome.message = str_cat("[resource '",

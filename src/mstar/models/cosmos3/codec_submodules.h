@@ -37,7 +37,8 @@ class Cosmos3VAEEncoderSubmodule : public NodeSubmodule {
 // latents -> image_output or video_output [frames, height, width, 3] u8.
 class Cosmos3VAEDecoderSubmodule : public NodeSubmodule {
  public:
-  explicit Cosmos3VAEDecoderSubmodule(std::unique_ptr<VaeDecoder> vae) : vae_(std::move(vae)) {}
+  explicit Cosmos3VAEDecoderSubmodule(std::shared_ptr<const VaeDecoder> vae)
+      : vae_(std::move(vae)) {}
 
   std::unique_ptr<NodeInputs> prepare_inputs(std::string_view graph_walk,
                                              const CurrentForwardPassInfo& info,
@@ -49,7 +50,7 @@ class Cosmos3VAEDecoderSubmodule : public NodeSubmodule {
                        ForwardArgs& args) override;
 
  private:
-  std::unique_ptr<VaeDecoder> vae_;
+  std::shared_ptr<const VaeDecoder> vae_;
 };
 
 // sound_latents [channels, frames] -> audio_output [samples, channels] i16, of the request's

@@ -9,22 +9,25 @@
 #include "mstar/base/str_cat.h"
 #include "mstar/kernels/ops/activation.h"
 #include "mstar/models/cosmos3/pipeline.h"
+#include "mstar/models/cosmos3/window_run.h"
 
 namespace mstar::cosmos3 {
 
 namespace {
 
 constexpr std::string_view kDenoiser = "denoiser";       // PerRequestState
+constexpr std::string_view kWindowRun = "window_run";    // PerRequestState, windowed videos
 constexpr std::string_view kBranchFlags = "cfg_active";  // ForwardArgs: std::vector<bool>, by row
 constexpr std::string_view kNumUncond = "num_uncond";    // NodeInputs: text tokens
 constexpr int kMaxBatchSize = 8;
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kLoops = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLoops = {{
     {"image_gen", "image_gen_loop"},
     {"video_gen", "video_gen_loop"},
     {"video_sound_gen", "video_sound_gen_loop"},
     {"action_gen", "action_gen_loop"},
     {"action_video_gen", "action_video_gen_loop"},
+    {kWindowWalk, "video_gen_ar_loop"},
 }};
 
 bool is_prefill(std::string_view graph_walk) {
@@ -112,6 +115,12 @@ const GenStepInfo& step_info(const NodeInputs& inputs) {
   return *std::any_cast<GenStepInfo>(&inputs.resource_step_info);
 }
 
+// Null for requests without windows.
+WindowRun* window_run_of(PerRequestState& state) {
+  auto* run = state.kwargs.find<std::shared_ptr<WindowRun>>(kWindowRun);
+  return run == nullptr ? nullptr : run->get();
+}
+
 }  // namespace
 
 std::string_view loop_of(std::string_view graph_walk) {
@@ -131,9 +140,11 @@ void Cosmos3DiTSubmodule::bind_node_resources(const NodeResources& resources) {
   kv_id_ = resources.id("kv");
   attention_id_ = resources.id("attn");
   dense_id_ = resources.id("attn_gen");
+  commit_id_ = resources.id("attn_commit");
   kv_ = &resources.get<KvCache>("kv");
   attention_ = &resources.get<AttentionResource>("attn");
   dense_ = &resources.get<AttentionResource>("attn_gen");
+  commit_ = &resources.get<AttentionResource>("attn_commit");
 }
 
 std::unique_ptr<NodeInputs> Cosmos3DiTSubmodule::prepare_inputs(std::string_view graph_walk,
@@ -152,6 +163,9 @@ std::unique_ptr<NodeInputs> Cosmos3DiTSubmodule::prepare_inputs(std::string_view
     return prepared;
   }
   PerRequestState& state = request_state(info.handle);
+  if (request.windows) {
+    return prepare_window(info, inputs, context);
+  }
   auto* denoiser = state.kwargs.find<std::shared_ptr<Denoiser>>(kDenoiser);
   if (denoiser == nullptr) {
     GenState start = draw_noise(transformer_->config(), request.plan.layout, request.seed);
@@ -173,8 +187,46 @@ std::unique_ptr<NodeInputs> Cosmos3DiTSubmodule::prepare_inputs(std::string_view
   return prepared;
 }
 
-bool Cosmos3DiTSubmodule::can_batch(const ExecutingBatch&, std::span<NodeInputs* const>) {
-  return true;  // rows are packed one after the other, whatever their number
+std::unique_ptr<NodeInputs> Cosmos3DiTSubmodule::prepare_window(const CurrentForwardPassInfo& info,
+                                                                const NamedTensors& inputs,
+                                                                const PrepareContext& context) {
+  const auto& request = info.values.at<GenRequestPtr>(kGenRequest);
+  PerRequestState& state = request_state(info.handle);
+  WindowRun* run = window_run_of(state);
+  if (run == nullptr) {
+    auto made = std::make_shared<WindowRun>(
+        context.stream, transformer_->config(), request, inputs.tensor_or_none("cond_latents"));
+    run = made.get();
+    state.add(kWindowRun, std::move(made));
+    state.add(kDenoiser, run->denoiser());
+  }
+  if (run->finished()) {
+    return nullptr;
+  }
+  GenStepInfo step{.cfg = request->has_guidance()};
+  step.commit = run->is_commit();
+  step.cfg_active =
+      step.commit ? step.cfg : request->plan.guidance.active_at(run->denoiser()->timestep());
+  if (step.commit) {
+    for (const auto& [label, ids] :
+         {std::pair{"main", &request->cond_ids}, std::pair{"uncond", &request->uncond_ids}}) {
+      if (const auto policy = run->retention(static_cast<int64_t>(ids->size()))) {
+        step.retention[label] = *policy;
+      }
+    }
+  }
+  auto prepared = std::make_unique<NodeInputs>();
+  prepared->input_seq_len = run->num_tokens();
+  prepared->resource_step_info = step;
+  return prepared;
+}
+
+// Rows are packed one after the other, whatever their number. A step that keeps a window's keys and
+// values is its own: what streams keep is said per label, not per request.
+bool Cosmos3DiTSubmodule::can_batch(const ExecutingBatch& batch,
+                                    std::span<NodeInputs* const> inputs) {
+  return is_prefill(batch.graph_walk) ||
+         std::ranges::none_of(inputs, [](const NodeInputs* one) { return step_info(*one).commit; });
 }
 
 int Cosmos3DiTSubmodule::max_batch_size(std::string_view) const {
@@ -202,7 +254,14 @@ bool Cosmos3DiTSubmodule::declare_step(std::string_view graph_walk,
     }
   }
   KVStep& kv = step.kv.add(kv_id_);
-  kv.commit = prefill;
+  const GenStepInfo& first = step_info(*inputs.front());
+  kv.commit = prefill || first.commit;
+  for (const auto& [label, name] :
+       {std::pair{kCondLabel, "main"}, std::pair{kUncondLabel, "uncond"}}) {
+    if (const auto policy = first.retention.find(name); policy != first.retention.end()) {
+      kv.retentions.push_back({label, policy->second});
+    }
+  }
   if (both) {
     CombinedLabels packed;
     packed.plan_label = kBothLabel;
@@ -210,14 +269,15 @@ bool Cosmos3DiTSubmodule::declare_step(std::string_view graph_walk,
     packed.sources = {kCondLabel, kUncondLabel};
     kv.combined.push_back(packed);
   }
-  if (!prefill) {
+  if (!kv.commit) {
     // The cache is only read: fresh rows never go into pages.
     for (Segment segment : step.segments) {
       segment.span = 0;
       kv.segments.push_back(segment);
     }
   }
-  step.attention.add(prefill ? attention_id_ : dense_id_).causal = prefill;
+  const ResourceId media = kv.commit ? commit_id_ : dense_id_;
+  step.attention.add(prefill ? attention_id_ : media).causal = prefill;
   return true;
 }
 
@@ -244,6 +304,9 @@ ForwardArgs Cosmos3DiTSubmodule::preprocess(std::string_view graph_walk,
       if (is_prefill(graph_walk)) {
         ids.insert(ids.end(), text.begin(), text.end());
         positions.push_back(text_positions(num_text));
+      } else if (const WindowRun* run =
+                     window_run_of(request_state(engine_inputs.request_ids[row]))) {
+        positions.push_back(run->positions(temporal_factor_, num_text));
       } else {
         positions.push_back(
             gen_positions(transformer_->config(), temporal_factor_, request.plan.layout, num_text));
@@ -276,6 +339,45 @@ void Cosmos3DiTSubmodule::prefill(const ModelInputsFromEngine& engine_inputs, Fo
       transformer_->rotary(stream, args.tensors.tensor("positions")),
       attention,
       false);
+}
+
+// One request's clean window through the generation tower, for its keys and values alone.
+NamedTensors Cosmos3DiTSubmodule::commit_window(const ModelInputsFromEngine& engine_inputs,
+                                                ForwardArgs& args) {
+  Stream& stream = *engine_inputs.stream;
+  WindowRun& run = *window_run_of(request_state(engine_inputs.request_ids.front()));
+  const bool both = args.values.at<std::vector<bool>>(kBranchFlags).front();
+  const Tensor own = transformer_->embed_gen(
+      stream, run.commit_layout(), run.commit_state(stream), 0.0F, DType::kF32);
+  Tensor rows = own;
+  if (both) {
+    rows = stream.empty({2 * own.dim(0), own.dim(1)}, DType::kF32);
+    for (const int64_t begin : {int64_t{0}, own.dim(0)}) {
+      Tensor to = rows.slice(0, begin, begin + own.dim(0));
+      ops::copy(stream, own, to);
+    }
+  }
+  EngineAttention attention(*engine_inputs.context,
+                            both ? kBothLabel : kCondLabel,
+                            args.values.at<int64_t>("num_cond"),
+                            *kv_,
+                            *attention_,
+                            *commit_);
+  transformer_->denoise(
+      stream, rows, transformer_->rotary(stream, args.tensors.tensor("positions")), attention);
+  NamedTensors outputs;
+  outputs.set("latents", run.denoiser()->state().vision);
+  run.end_commit(stream);
+  note_window(request_state(engine_inputs.request_ids.front()), outputs);
+  return outputs;
+}
+
+// The loop's values after a pass, and the denoiser of the next one.
+void Cosmos3DiTSubmodule::note_window(PerRequestState& state, NamedTensors& outputs) {
+  const WindowRun& run = *window_run_of(state);
+  const int32_t indexes[] = {static_cast<int32_t>(run.iteration())};
+  outputs.set("time_index", Tensor::from(indexes, {1}));
+  state.add(kDenoiser, run.denoiser());
 }
 
 std::vector<NamedTensors> Cosmos3DiTSubmodule::denoise(const ModelInputsFromEngine& engine_inputs,
@@ -349,6 +451,14 @@ std::vector<NamedTensors> Cosmos3DiTSubmodule::denoise(const ModelInputsFromEngi
     if (denoiser.state().actions.defined()) {
       outputs[row].set("action_latents", denoiser.state().actions);
     }
+    PerRequestState& state = request_state(engine_inputs.request_ids[row]);
+    if (WindowRun* run = window_run_of(state)) {
+      const Tensor fresh = run->end_denoise(stream);
+      if (fresh.defined()) {
+        outputs[row].set(kWindowLatents, fresh);
+      }
+      note_window(state, outputs[row]);
+    }
   }
   return outputs;
 }
@@ -359,6 +469,10 @@ NamedTensors Cosmos3DiTSubmodule::forward(std::string_view graph_walk,
   if (is_prefill(graph_walk)) {
     prefill(engine_inputs, args);
     return {};
+  }
+  const WindowRun* run = window_run_of(request_state(engine_inputs.request_ids.front()));
+  if (run != nullptr && run->is_commit()) {
+    return commit_window(engine_inputs, args);
   }
   return std::move(denoise(engine_inputs, args).front());
 }
@@ -396,7 +510,7 @@ void Cosmos3DiTSubmodule::check_stop(const CurrentForwardPassInfo& info,
                                      const InputMetadata&,
                                      std::vector<std::string_view>& stopped_loops) {
   const Tensor index = outputs.tensor_or_none("time_index");
-  if (index.defined() && *index.data<int32_t>() >= gen_request(info).plan.schedule.num_steps()) {
+  if (index.defined() && *index.data<int32_t>() >= gen_request(info).num_iterations()) {
     stopped_loops.push_back(loop_of(info.graph_walk));
   }
 }

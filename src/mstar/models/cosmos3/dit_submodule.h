@@ -79,6 +79,11 @@ class Cosmos3DiTSubmodule : public NodeSubmodule {
 
  private:
   void prefill(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
+  std::unique_ptr<NodeInputs> prepare_window(const CurrentForwardPassInfo& info,
+                                             const NamedTensors& inputs,
+                                             const PrepareContext& context);
+  NamedTensors commit_window(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
+  static void note_window(PerRequestState& state, NamedTensors& outputs);
   std::vector<NamedTensors> denoise(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
 
   std::unique_ptr<Transformer> transformer_;
@@ -86,9 +91,11 @@ class Cosmos3DiTSubmodule : public NodeSubmodule {
   ResourceId kv_id_ = -1;
   ResourceId attention_id_ = -1;
   ResourceId dense_id_ = -1;
+  ResourceId commit_id_ = -1;
   KvCache* kv_ = nullptr;
   AttentionResource* attention_ = nullptr;  // text rows among themselves
   AttentionResource* dense_ = nullptr;      // media rows over [cache | themselves]
+  AttentionResource* commit_ = nullptr;     // the same, written to the cache
 };
 
 // Name of the loop in a generation walk.

@@ -23,7 +23,7 @@ void add_sizes(std::vector<RequestParameter>& out) {
   out.push_back({.name = "num_frames",
                  .type = Type::kInt,
                  .min = 1,
-                 .max = 1024,
+                 .max = 1 << 20,
                  .unit = "frames",
                  .help = "1 makes an image; videos come out at the next 4k + 1 below"});
   out.push_back({.name = "fps",
@@ -145,6 +145,7 @@ std::vector<RequestParameter> generation_parameters(const Cosmos3Config& config)
   if (config.transformer.action_gen) {
     add_actions(config, out);
   }
+  add_window_parameters(out);
   out.push_back({.name = "generate_sound",
                  .type = Type::kBool,
                  .fallback = false,

@@ -206,6 +206,13 @@ class Planner {
     layout.latent_height = out.height / config_.vae.scale_factor_spatial;
     layout.latent_width = out.width / config_.vae.scale_factor_spatial;
     layout.fps = out.fps;
+    if (parameters_.contains("window_mode") && wants_ != Modality::kVideo) {
+      refuse("window_mode", "makes videos; ask for one");
+    }
+    if (conditioning_.session != nullptr && conditioning_.num_frames > 0) {
+      refuse("resume_session", "a video that goes on starts with its own frames, not with others");
+    }
+    plan_windows(config_, parameters_, conditioning_.session, out);
     layout.clean_frames.assign(static_cast<size_t>(layout.frames), false);
     const int64_t num_tokens = layout.num_tokens(config_.transformer.latent_patch_size);
     if (num_tokens > kMaxVisionTokens) {
@@ -355,7 +362,7 @@ class Planner {
     if (is_action()) {
       steps = 30;
       shift = is_edge() ? 10.0 : 5.0;
-    } else if (conditioning_.is_video) {
+    } else if (conditioning_.is_video || out.windows) {
       shift = 10.0;
     } else if (out.num_frames == 1 && conditioning_.num_frames == 0) {
       shift = 3.0;
@@ -397,6 +404,9 @@ class Planner {
     }
     if (is_action()) {
       return "action_gen";
+    }
+    if (out.windows) {
+      return std::string(kWindowWalk);
     }
     if (out.plan.layout.num_sound > 0) {
       return "video_sound_gen";

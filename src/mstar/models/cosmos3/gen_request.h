@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "mstar/models/cosmos3/config.h"
 #include "mstar/models/cosmos3/denoise.h"
 #include "mstar/models/cosmos3/prompt.h"
+#include "mstar/models/cosmos3/window_plan.h"
 
 namespace mstar::cosmos3 {
 
@@ -40,7 +42,15 @@ struct GenRequest {
   int64_t num_condition_frames = 0;  // pixel frames; 0: no conditioning
   bool keep_last = false;            // from the clip's end instead of its start
 
+  std::optional<WindowPlan> windows;  // nothing: the whole clip at once; else `plan` is window 0's
+
   bool has_guidance() const { return plan.guidance.enabled(); }
+
+  // Passes of the transformer after the prompt's.
+  int64_t num_iterations() const {
+    const int64_t num_steps = plan.schedule.num_steps();
+    return windows ? windows->num_iterations(num_steps) : num_steps;
+  }
 };
 
 using GenRequestPtr = std::shared_ptr<const GenRequest>;
@@ -55,6 +65,7 @@ std::vector<RequestParameter> generation_parameters(const Cosmos3Config& config)
 struct Conditioning {
   int64_t num_frames = 0;  // 1: an image; more: a clip
   bool is_video = false;
+  WindowSessionPtr session;  // the video that this one goes on with; null: none
 };
 
 // Settles everything. `parameters` are resolved; `wants` the asked output. Throws

@@ -9,6 +9,7 @@
 #include "mstar/models/cosmos3/codec_submodules.h"
 #include "mstar/models/cosmos3/dit_submodule.h"
 #include "mstar/models/cosmos3/output_stream.h"
+#include "mstar/models/cosmos3/vae_decoder_ar.h"
 
 namespace mstar::cosmos3 {
 
@@ -17,6 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kMaxInferenceSteps = 100;
+constexpr int kMaxWindowIterations = static_cast<int>(kMaxWindows) * (kMaxInferenceSteps + 1);
+constexpr int64_t kSessionStoreSize = 8;
+constexpr int64_t kSessionStoreBytes = int64_t{4} << 30;
 constexpr int64_t kPageSize = 128;  // tokens
 constexpr int64_t kMaxTextTokens = kMaxPromptTokens + 2;
 
@@ -95,6 +99,16 @@ std::vector<std::string> gen_inputs(bool sound, bool actions) {
   return inputs;
 }
 
+// All windows of a video in one loop; a window's last step gives its latents to the decoder.
+graph::Loop window_loop() {
+  using namespace graph;  // NOLINT: the words of a declaration
+  return loop(std::string(loop_of(kWindowWalk)),
+              kMaxWindowIterations,
+              dit_node(false, false)
+                  .makes(edge(std::string(kWindowLatents))
+                             .stream_to(std::string(kWindowDecoder), "vae_decoder_ar")));
+}
+
 graph::Loop denoise_loop(const char* walk, bool sound, bool actions) {
   return graph::loop(std::string(loop_of(walk)), kMaxInferenceSteps, dit_node(sound, actions));
 }
@@ -126,6 +140,8 @@ std::unique_ptr<Model> Cosmos3Model::open(const std::string& path, const Json& m
 void Cosmos3Model::describe(const Json& model_kwargs) {
   JsonReader kwargs(model_kwargs, "model_kwargs");
   max_concurrent_requests_ = kwargs.get_int("max_concurrent_requests", 16);
+  const int64_t num_sessions = kwargs.get_int("session_store_size", kSessionStoreSize);
+  const int64_t session_bytes = kwargs.get_int("session_store_bytes", kSessionStoreBytes);
   kwargs.finish();
   if (max_concurrent_requests_ < 1 || max_concurrent_requests_ > 1024) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -133,6 +149,12 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
                         max_concurrent_requests_,
                         ", expected 1 to 1024"));
   }
+  if (num_sessions < 0 || session_bytes < 0) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "[model_kwargs] \"session_store_size\" and \"session_store_bytes\": expected 0 or "
+                "more");
+  }
+  sessions_ = std::make_shared<WindowSessions>(num_sessions, session_bytes);
   const fs::path folder(config_.folder);
   description_.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   description_.family = "cosmos3";
@@ -190,6 +212,24 @@ graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
                                  .gives("latents", edge("latents").to("vae_decoder")),
                              vae_decoder("video_output", Modality::kVideo)));
   }
+  if (!config_.is_distilled()) {
+    out.walks.push_back(walk(std::string(kWindowWalk), gen_inputs(false, false), window_loop()));
+    std::vector<std::string> own;
+    for (const WalkGraph& one : out.walks) {
+      own.push_back(one.name);
+    }
+    out.walks.push_back(walk(std::string(kWindowDecodeWalk),
+                             {},
+                             node("vae_decoder_ar")
+                                 .needs_stream(std::string(kWindowLatents))
+                                 .makes(edge("video_output").to_client(Modality::kVideo))));
+    out.topology = {.partitions = {{"main", own},
+                                   {std::string(kWindowDecoder), {std::string(kWindowDecodeWalk)}}},
+                    .connections = {{"main",
+                                     std::string(kWindowDecoder),
+                                     std::string(kWindowLatents),
+                                     ChunkPolicy::fixed(1)}}};
+  }
   return out;
 }
 
@@ -208,12 +248,12 @@ std::vector<NodeResourceSpec> Cosmos3Model::get_node_resources() const {
                   .head_dim = transformer.head_dim,
                   .page_size = kPageSize,
                   .max_num_pages = pages,
-                  .dtype = DType::kF32,
-                  .max_seq_len = kMaxTextTokens};
+                  .dtype = DType::kF32};
   return {
       {"kv", {"dit"}, kv},
       {"attn", {"dit"}, AttentionSpec{.kind = AttentionKind::kRagged}},
       {"attn_gen", {"dit"}, AttentionSpec{.kind = AttentionKind::kDense, .kv = "kv"}},
+      {"attn_commit", {"dit"}, AttentionSpec{.kind = AttentionKind::kPaged, .kv = "kv"}},
   };
 }
 
@@ -236,9 +276,10 @@ std::unique_ptr<NodeSubmodule> Cosmos3Model::get_submodule(std::string_view node
                                                         conditioning_resize(config_));
   }
   if (node == "vae_decoder") {
-    auto vae = std::make_unique<VaeDecoder>(config_.vae);
-    vae->load(*open_checkpoint(config_.vae_folder()), options);
-    return std::make_unique<Cosmos3VAEDecoderSubmodule>(std::move(vae));
+    return std::make_unique<Cosmos3VAEDecoderSubmodule>(load_vae_decoder(options));
+  }
+  if (node == "vae_decoder_ar") {
+    return std::make_unique<Cosmos3VAEDecoderARSubmodule>(load_vae_decoder(options), sessions_);
   }
   if (node == "audio_decoder" && config_.can_make_sound()) {
     auto sound = std::make_unique<SoundDecoder>(*config_.sound);
@@ -246,6 +287,38 @@ std::unique_ptr<NodeSubmodule> Cosmos3Model::get_submodule(std::string_view node
     return std::make_unique<Cosmos3AudioDecoderSubmodule>(std::move(sound));
   }
   throw Error(ErrorCode::kInvalidArgument, str_cat("[cosmos3] no node \"", node, "\""));
+}
+
+std::shared_ptr<const VaeDecoder> Cosmos3Model::load_vae_decoder(const FinalizeOptions& options) {
+  std::shared_ptr<const VaeDecoder> known = vae_decoder_.lock();
+  if (known == nullptr) {
+    auto vae = std::make_shared<VaeDecoder>(config_.vae);
+    vae->load(*open_checkpoint(config_.vae_folder()), options);
+    vae_decoder_ = vae;
+    known = std::move(vae);
+  }
+  return known;
+}
+
+// The video that a request goes on with; null for one that starts anew.
+WindowSessionPtr Cosmos3Model::find_session(const Json& parameters) const {
+  const Json* resume = parameters.find("resume_session");
+  if (resume == nullptr || !resume->get_bool()) {
+    return nullptr;
+  }
+  const Json* id = parameters.find("session_id");
+  if (id == nullptr || id->get_string().empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "[request] \"resume_session\": needs the session_id of the video to go on with");
+  }
+  WindowSessionPtr session = sessions_->find(id->get_string());
+  if (session == nullptr) {
+    throw Error(ErrorCode::kNotFound,
+                str_cat("[request] \"resume_session\": no session \"",
+                        id->get_string(),
+                        "\"; it was never made, or others have taken its place"));
+  }
+  return session;
 }
 
 std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>& nodes,
@@ -262,7 +335,7 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
                     kv.max_num_pages * kv.page_size * kv.num_layers * kv.num_kv_heads *
                         kv.head_dim * 2 * element_bytes(kv.dtype)});
   }
-  if (hosts("vae_encoder") || hosts("vae_decoder")) {
+  if (hosts("vae_encoder") || hosts("vae_decoder") || hosts("vae_decoder_ar")) {
     plan.push_back({"vae weights", weight_bytes(config_.vae_folder())});
   }
   if (hosts("audio_decoder") && config_.can_make_sound()) {
@@ -293,6 +366,7 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
   const Tensor frames = frames_of(request);
   Conditioning conditioning;
   conditioning.num_frames = frames.defined() ? frames.dim(0) : 0;
+  conditioning.session = find_session(parameters);
   PreparedRequest out;
   out.request_id = request.request_id;
   out.random_seed = seed_of(parameters, request.request_id);
@@ -310,6 +384,11 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
   out.values.set(kGenRequest, plan);
   KVRequestConfig kv;
   kv.max_tokens = static_cast<int64_t>(std::max(plan->cond_ids.size(), plan->uncond_ids.size()));
+  if (plan->windows) {
+    const GenLayout& layout = plan->plan.layout;
+    kv.max_tokens += max_committed_tokens(
+        *plan->windows, layout.tokens_per_frame(config_.transformer.latent_patch_size), kPageSize);
+  }
   if (plan->has_guidance()) {
     kv.needed_labels = {kCondLabel, kUncondLabel};
   }
@@ -320,6 +399,11 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
 ForwardPassArgs Cosmos3Model::get_initial_forward_pass_args(RequestProgress& progress) const {
   const GenRequest& request = *progress.request.values.at<GenRequestPtr>(kGenRequest);
   ForwardPassArgs args;
+  if (progress.partition == kWindowDecoder) {
+    args.request_done = !request.windows;
+    args.graph_walk = kWindowDecodeWalk;
+    return args;
+  }
   args.graph_walk = "prefill";
   args.requires_cfg = request.has_guidance();
   args.inputs.set("text_inputs", progress.persist_signals.at("text_inputs"));
@@ -340,6 +424,10 @@ ForwardPassArgs Cosmos3Model::get_initial_forward_pass_args(RequestProgress& pro
 ForwardPassArgs Cosmos3Model::get_partition_forward_pass_args(RequestProgress& progress) const {
   const GenRequest& request = *progress.request.values.at<GenRequestPtr>(kGenRequest);
   ForwardPassArgs args;
+  if (progress.partition == kWindowDecoder) {  // once more for every window, until the stream ends
+    args.graph_walk = kWindowDecodeWalk;
+    return args;
+  }
   if (!progress.graph_walk.starts_with("prefill")) {
     args.request_done = true;
     args.unpersist = {"cond_latents"};
@@ -354,7 +442,7 @@ ForwardPassArgs Cosmos3Model::get_partition_forward_pass_args(RequestProgress& p
   if (const TensorList* anchor = progress.persist_signals.find("cond_latents")) {
     args.inputs.set("cond_latents", *anchor);
   }
-  args.loop_limits = {{std::string(loop_of(request.walk)), request.plan.schedule.num_steps()}};
+  args.loop_limits = {{std::string(loop_of(request.walk)), request.num_iterations()}};
   return args;
 }
 

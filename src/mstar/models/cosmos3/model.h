@@ -7,6 +7,8 @@
 //   video_sound_gen    loop[ dit ] -> vae_decoder -> video, audio_decoder -> audio
 //   action_gen         loop[ dit ] -> actions
 //   action_video_gen   loop[ dit ] -> vae_decoder -> video
+//   video_gen_ar       loop[ dit ] over all windows, each window's latents into a stream
+//   video_decode_ar    (partition window_decoder) vae_decoder_ar -> video, window by window
 #pragma once
 
 #include <memory>
@@ -16,6 +18,7 @@
 #include "mstar/models/cosmos3/config.h"
 #include "mstar/models/cosmos3/gen_request.h"
 #include "mstar/models/cosmos3/prompt.h"
+#include "mstar/models/cosmos3/vae.h"
 
 namespace mstar::cosmos3 {
 
@@ -23,8 +26,8 @@ namespace mstar::cosmos3 {
 class Cosmos3Model : public Model {
  public:
   // `path` is the checkpoint folder. Reads configuration and tokenizer; weights come with
-  // get_submodule(). `model_kwargs`: max_concurrent_requests. Throws Error(kInvalidArgument) naming
-  // file and field.
+  // get_submodule(). `model_kwargs`: max_concurrent_requests, session_store_size,
+  // session_store_bytes. Throws Error(kInvalidArgument) naming file and field.
   static std::unique_ptr<Model> open(const std::string& path, const Json& model_kwargs);
 
   static bool recognizes(const std::string& path) { return Cosmos3Config::recognizes(path); }
@@ -50,10 +53,14 @@ class Cosmos3Model : public Model {
   Cosmos3Model() = default;
 
   void describe(const Json& model_kwargs);
+  std::shared_ptr<const VaeDecoder> load_vae_decoder(const FinalizeOptions& options);
+  WindowSessionPtr find_session(const Json& parameters) const;
 
   Cosmos3Config config_;
   PromptEncoder prompts_;
   int64_t max_concurrent_requests_ = 0;
+  std::shared_ptr<WindowSessions> sessions_;
+  std::weak_ptr<const VaeDecoder> vae_decoder_;  // one copy for both nodes; load time only
   ModelDescription description_;
 };
 

@@ -32,6 +32,23 @@ class VaeCache {
     return histories_[at];
   }
 
+  // The same state in memory of its own, for keeping it longer than the stream lives.
+  VaeCache copy() const {
+    VaeCache out = *this;
+    for (Tensor& history : out.histories_) {
+      history = history.defined() ? history.copy() : history;
+    }
+    return out;
+  }
+
+  int64_t size_bytes() const {
+    int64_t size = 0;
+    for (const Tensor& history : histories_) {
+      size += history.defined() ? history.size_bytes() : 0;
+    }
+    return size;
+  }
+
  private:
   std::vector<Tensor> histories_;
   int64_t num_chunks_ = 0;
