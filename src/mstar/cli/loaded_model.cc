@@ -1,5 +1,8 @@
 #include "mstar/cli/loaded_model.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/models/registry.h"
@@ -52,6 +55,31 @@ std::vector<Flag> model_flags() {
   };
 }
 
+std::string find_default_model() {
+  namespace fs = std::filesystem;
+  constexpr int kLevels = 4;  // build/release/bin/mstar stands three below the repository
+  std::error_code ignored;
+  std::vector<fs::path> folders{"."};
+  fs::path above = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  for (int i = 0; i < kLevels && !above.empty(); ++i, above = above.parent_path()) {
+    folders.push_back(above);
+    folders.push_back(above / "share" / "mstar");
+  }
+  for (const fs::path& folder : folders) {
+    const fs::path model = folder / "models" / "shapes";
+    if (fs::is_regular_file(model / "model_index.json", ignored)) {
+      return model.lexically_normal().string();
+    }
+  }
+  return "";
+}
+
+bool looks_like_model(const std::string& word) {
+  std::error_code ignored;
+  return word.ends_with(".gguf") || word.starts_with("/") || word.starts_with("./") ||
+         std::filesystem::exists(word, ignored);
+}
+
 OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
   OpenedModel out;
   if (flags.has("config")) {
@@ -61,8 +89,12 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
     out.deployment.model = path;
   }
   if (out.deployment.model.empty()) {
+    out.deployment.model = find_default_model();
+  }
+  if (out.deployment.model.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
-                "[command line] no model: give a checkpoint folder, a .gguf file, or --config");
+                "[command line] no model: give a checkpoint folder, a .gguf file, or --config "
+                "(models/shapes, the default, is not beside this program)");
   }
   if (flags.has("max-model-len")) {
     out.deployment.max_seq_len = flags.get_int("max-model-len", 2, int64_t{1} << 24);

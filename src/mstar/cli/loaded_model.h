@@ -23,7 +23,15 @@ struct OpenedModel {
   std::unique_ptr<Model> model;
 };
 
-// `path` may be empty when --config names a model. Throws what opening throws.
+// The model in this repository, for commands that are given none: models/shapes beside the working
+// directory, or in a folder above or beside the program. "" where there is none.
+std::string find_default_model();
+
+// True for what can only be meant as a model: a file or folder that exists, or a path's spelling.
+bool looks_like_model(const std::string& word);
+
+// With an empty `path` the model is the one --config names, or the default one. Throws what opening
+// throws.
 OpenedModel open_from_flags(const Flags& flags, const std::string& path);
 
 // The model running in this process. Members go in reverse order: the service waits for its

@@ -18,14 +18,15 @@ constexpr int kWrongInput = 2;  // a bad checkpoint, configuration or command li
 constexpr const char* kHelp =
     "mstar: serving of models made of several parts\n"
     "\n"
-    "  mstar serve MODEL          an HTTP server: OpenAI API and mstar's own\n"
-    "  mstar run MODEL \"PROMPT\"   one request, without a server\n"
+    "  mstar serve [MODEL]        an HTTP server: OpenAI API and mstar's own\n"
+    "  mstar run [MODEL] \"PROMPT\" one request, without a server\n"
     "  mstar inspect MODEL        configuration, parameters, walks, memory plan\n"
     "  mstar bench serve          load a server and measure it\n"
     "  mstar COMMAND --help       the options of a command\n"
     "  mstar --version\n"
     "\n"
-    "MODEL is a checkpoint folder or a .gguf file. Every option is also read from the\n"
+    "MODEL is a checkpoint folder or a .gguf file; without one, serve and run take models/shapes,\n"
+    "the tiny model that comes with the sources. Every option is also read from the\n"
     "environment: --max-model-len from MSTAR_MAX_MODEL_LEN.\n";
 
 int dispatch(std::vector<std::string> words) {

@@ -160,7 +160,44 @@ Json read_parameters(const Flags& flags, const ModelDescription& model) {
   return out;
 }
 
-ModelRequest read_request(const Flags& flags, const ModelDescription& model) {
+// `mstar run MODEL "PROMPT"`; the model may be left out, and a lone word is a model only if it can
+// be nothing else.
+struct Words {
+  std::string model;
+  std::string prompt;
+};
+
+Words read_words(const Flags& flags) {
+  const std::vector<std::string>& given = flags.positionals();
+  if (given.empty() || given.size() > 2) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "[command line] run: expected a model (optional) and one prompt (in quotes)");
+  }
+  if (given.size() == 2) {
+    return {given[0], given[1]};
+  }
+  return looks_like_model(given[0]) ? Words{given[0], ""} : Words{"", given[0]};
+}
+
+// Where media go when --out names no file: output.png and the like, in the working directory.
+std::string default_out(Modality modality) {
+  switch (modality) {
+    case Modality::kImage:
+      return "output.png";
+    case Modality::kVideo:
+      return "output.mp4";
+    case Modality::kAudio:
+      return "output.wav";
+    case Modality::kAction:
+      return "output.f32";
+    default:
+      return "";
+  }
+}
+
+ModelRequest read_request(const Flags& flags,
+                          const ModelDescription& model,
+                          const std::string& prompt) {
   ModelRequest request;
   request.request_id = "run";
   request.raw_prompt = flags.get_bool("raw");
@@ -183,8 +220,8 @@ ModelRequest read_request(const Flags& flags, const ModelDescription& model) {
       request.media.push_back(std::move(media));
     }
   }
-  if (flags.positionals().size() > 1) {
-    message.content.push_back({.text = flags.positionals()[1]});
+  if (!prompt.empty()) {
+    message.content.push_back({.text = prompt});
   }
   request.messages.push_back(std::move(message));
   return request;
@@ -225,11 +262,11 @@ Json result_json(const RunResult& result, const std::string& path) {
 }
 
 std::string help_text(const Flags& flags) {
-  std::string text = str_cat("mstar run MODEL \"PROMPT\" [options]\n\n", flags.help());
+  std::string text = str_cat("mstar run [MODEL] \"PROMPT\" [options]\n\n", flags.help());
   if (flags.positionals().empty()) {
     return text + "\nThe model's parameters are options too: mstar run MODEL --help lists them.\n";
   }
-  const OpenedModel opened = open_from_flags(flags, flags.positionals().front());
+  const OpenedModel opened = open_from_flags(flags, read_words(flags).model);
   return text + "\nParameters of this model:\n" +
          opened.model->description().parameters.help_text();
 }
@@ -243,18 +280,11 @@ int run_command(const std::vector<std::string>& words) {
     std::fputs(help_text(flags).c_str(), stdout);
     return 0;
   }
-  if (flags.positionals().empty() || flags.positionals().size() > 2) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "[command line] run: expected a model and one prompt (in quotes)");
-  }
-  OpenedModel opened = open_from_flags(flags, flags.positionals().front());
-  ModelRequest request = read_request(flags, opened.model->description());
+  const Words given = read_words(flags);
+  OpenedModel opened = open_from_flags(flags, given.model);
+  ModelRequest request = read_request(flags, opened.model->description(), given.prompt);
   const Modality modality = request.output_modalities.front();
-  const std::string& path = flags.get("out");
-  if (modality != Modality::kText && path.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                str_cat("[command line] run: --out FILE for the ", graph::to_string(modality)));
-  }
+  const std::string path = flags.has("out") ? flags.get("out") : default_out(modality);
   const bool as_json = flags.get_bool("json");
   ProgressBar bar(!as_json);
   LoadedModel loaded = load_model(std::move(opened), bar);

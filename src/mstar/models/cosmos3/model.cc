@@ -166,7 +166,9 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   if (config_.transformer.action_gen) {
     description_.output_modalities.push_back(Modality::kAction);
   }
-  description_.parameters = ParameterTable(generation_parameters(config_));
+  std::vector<RequestParameter> parameters = generation_parameters(config_);
+  defaults_ = RequestDefaults::load(config_.folder, parameters);
+  description_.parameters = ParameterTable(std::move(parameters));
   description_.config = config_.to_json();
 }
 
@@ -345,7 +347,6 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
 }
 
 PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const {
-  Json parameters = description_.parameters.resolve(request.parameters);
   const auto wants_one = [&](Modality modality) {
     return std::ranges::find(request.output_modalities, modality) !=
            request.output_modalities.end();
@@ -358,6 +359,9 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
   }
   if (wants_one(Modality::kAudio)) {  // sound comes with its video
     wants = Modality::kVideo;
+  }
+  Json parameters = description_.parameters.resolve(defaults_.fill(request.parameters, wants));
+  if (wants_one(Modality::kAudio)) {
     parameters.set("generate_sound", true);
   }
   if (wants_one(Modality::kText)) {

@@ -18,6 +18,7 @@
 #include "mstar/models/cosmos3/config.h"
 #include "mstar/models/cosmos3/gen_request.h"
 #include "mstar/models/cosmos3/prompt.h"
+#include "mstar/models/cosmos3/request_defaults.h"
 #include "mstar/models/cosmos3/vae.h"
 
 namespace mstar::cosmos3 {
@@ -58,6 +59,7 @@ class Cosmos3Model : public Model {
 
   Cosmos3Config config_;
   PromptEncoder prompts_;
+  RequestDefaults defaults_;
   int64_t max_concurrent_requests_ = 0;
   std::shared_ptr<WindowSessions> sessions_;
   std::weak_ptr<const VaeDecoder> vae_decoder_;  // one copy for both nodes; load time only
