@@ -112,7 +112,9 @@ class Trainer:
             y = vae.decode(self.model, z).float()
         with torch.no_grad():  # edges carry the shape: weigh them up
             edge = (x - F.avg_pool3d(x, (1, 5, 5), 1, (0, 2, 2), count_include_pad=False)).abs().amax(1, keepdim=True)
-            w = 1 + 3 * edge
+            # A pink star on beige is a star as much as a red one on white: samples of little contrast count for more.
+            contrast = edge.amax((1, 2, 3, 4), keepdim=True).clamp_min(0.15)
+            w = (1 + 3 * edge / contrast) / contrast
             w = w / w.mean()
         diff = y - x
         # The differences of neighbours ask for crisp outlines, not only for the right average over them.
