@@ -32,7 +32,7 @@ Case dense_case(Heads heads, int64_t tokens, DType dtype) {
                         tokens);
   result.flops = 4.0 * static_cast<double>(heads.num_heads * heads.head_dim) *
                  static_cast<double>(tokens * tokens);
-  result.peak = Peak::kF32;  // products are f32 for both types
+  result.peak = dtype == DType::kBF16 ? Peak::kBF16 : Peak::kF32;
   result.prepare = [=](CpuStream& stream) {
     const Tensor q = random_tensor({tokens, heads.num_heads, heads.head_dim}, dtype, 1);
     const Tensor k = random_tensor({tokens, heads.num_kv_heads, heads.head_dim}, dtype, 2);
@@ -109,7 +109,7 @@ Case paged_case(Heads heads, int64_t num_seqs, int64_t q_len, int64_t kv_len, DT
     result.bytes = static_cast<double>(2 * num_seqs * kv_len * heads.num_kv_heads * heads.head_dim *
                                        element_bytes(dtype));
   }
-  result.peak = Peak::kF32;
+  result.peak = dtype == DType::kBF16 ? Peak::kBF16 : Peak::kF32;
   result.prepare = [=](CpuStream& stream) {
     const auto paged = make_paged(heads, num_seqs, q_len, kv_len, dtype);
     return Case::Runs{[=, &stream] {

@@ -59,7 +59,9 @@ Case linear_case(DType dtype,
                         k);
   result.flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
   result.bytes = static_cast<double>(n * k / layout.block_size * layout.block_bytes);
-  result.peak = dtype == DType::kBF16 ? Peak::kBF16 : Peak::kF32;
+  result.peak = activations == Activations::kInt8 ? Peak::kInt8
+                : dtype == DType::kBF16           ? Peak::kBF16
+                                                  : Peak::kF32;
   result.prepare = [=](CpuStream& stream) {
     auto state = std::make_shared<Linear>();
     const Tensor weight =

@@ -282,13 +282,21 @@ TEST(Copy, StridesAndTypes) {
 }
 
 TEST(Copy, FillReachesStridedTargets) {
-  ThreadPool pool(2);
-  CpuStream stream(pool);
-  const Tensor x = Tensor::zeros({4, 10}, DType::kBF16);
-  Tensor middle = x.slice(1, 2, 5);
-  ops::fill(stream, 7.0F, middle);
-  for (int64_t row = 0; row < 4; ++row) {
-    EXPECT_EQ(x.select(0, row).to_floats(), (std::vector<float>{0, 0, 7, 7, 7, 0, 0, 0, 0, 0}));
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI64, DType::kU8, DType::kBool}) {
+    const float value = dtype == DType::kBool ? 1.0F : 7.0F;
+    expect_twins_agree({.exact = true}, [&](Stream& stream) {
+      const Tensor x = Tensor::zeros({3, 4, 10}, dtype);
+      Tensor middle = x.slice(2, 2, 5);
+      ops::fill(stream, value, middle);
+      Tensor column = x.transpose(0, 2).slice(0, 9, 10);
+      ops::fill(stream, value, column);
+      for (int64_t row = 0; row < 4; ++row) {
+        EXPECT_EQ(x.select(0, 1).select(0, row).to_floats(),
+                  (std::vector<float>{0, 0, value, value, value, 0, 0, 0, 0, value}))
+            << to_string(dtype);
+      }
+      return x;
+    });
   }
 }
 

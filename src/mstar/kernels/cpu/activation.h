@@ -26,9 +26,10 @@ struct ElementwiseParams {
 struct CopyParams {
   static constexpr int kMaxCopyDims = 8;
 
-  const void* x = nullptr;  // null: every element becomes `value` (the slow twin only)
+  const void* x = nullptr;  // null: every element becomes `value`
   void* out = nullptr;
   float value = 0.0F;
+  uint64_t value_bits = 0;  // as out_dtype stores it
   DType x_dtype = DType::kF32;
   DType out_dtype = DType::kF32;
   int64_t element_bytes = 0;  // of x
@@ -56,4 +57,5 @@ MSTAR_DECLARE_PER_ISA(void activate(const ElementwiseParams& p, int task);
                       void affine(const ElementwiseParams& p, int task);
                       void add_gated(const ElementwiseParams& p, int task);
                       void copy(const CopyParams& p, int task);
+                      void fill(const CopyParams& p, int task);
                       void check_finite(const CheckFiniteParams& p, int task);)

@@ -91,25 +91,57 @@ MSTAR_VEC void map_two(const ElementwiseParams& p, int task, Function&& f) {
   });
 }
 
-// A row of the copy as f32 vectors; the types are f32, bf16 and f16.
+// A dense row through f32 vectors; the types are f32, bf16 and f16.
 template <typename From, typename To>
-void convert_elements(const void* x, int64_t from, void* out, int64_t to, int64_t count) {
-  const From* source = static_cast<const From*>(x) + from;
-  To* target = static_cast<To*>(out) + to;
+void convert_dense(const From* x, To* out, int64_t count) {
   for_vectors(
       0,
       count,
-      [&](int64_t i) { store(target + i, load(source + i)); },
-      [&](int64_t i, int n) { store_n(target + i, load_n(source + i, n), n); });
+      [&](int64_t i) { store(out + i, load(x + i)); },
+      [&](int64_t i, int n) { store_n(out + i, load_n(x + i, n), n); });
 }
 
-using ConvertRow = void (*)(const void* x, int64_t from, void* out, int64_t to, int64_t count);
+// A row of the copy with a change of type; strides in elements.
+template <typename From, typename To>
+void convert_elements(const void* x,
+                      int64_t x_stride,
+                      void* out,
+                      int64_t out_stride,
+                      int64_t count) {
+  const auto* from = static_cast<const From*>(x);
+  auto* to = static_cast<To*>(out);
+  if (x_stride == 1 && out_stride == 1) {
+    convert_dense(from, to, count);
+    return;
+  }
+  constexpr int64_t kPiece = 64;
+  From piece[kPiece];
+  To converted[kPiece];
+  for (int64_t begin = 0; begin < count; begin += kPiece) {
+    const int64_t size = count - begin < kPiece ? count - begin : kPiece;
+    for (int64_t i = 0; i < size; ++i) {
+      piece[i] = from[(begin + i) * x_stride];
+    }
+    convert_dense(piece, converted, size);
+    for (int64_t i = 0; i < size; ++i) {
+      to[(begin + i) * out_stride] = converted[i];
+    }
+  }
+}
+
+using ConvertRow = void (*)(const void*, int64_t, void*, int64_t, int64_t);
 
 template <typename From>
 ConvertRow converter_from(DType to) {
   return to == DType::kF32    ? &convert_elements<From, float>
          : to == DType::kBF16 ? &convert_elements<From, bfloat16>
                               : &convert_elements<From, float16>;
+}
+
+ConvertRow converter(DType from, DType to) {
+  return from == DType::kF32    ? converter_from<float>(to)
+         : from == DType::kBF16 ? converter_from<bfloat16>(to)
+                                : converter_from<float16>(to);
 }
 
 template <typename T>
@@ -120,14 +152,12 @@ void move_elements(const void* x, int64_t x_stride, void* out, int64_t out_strid
 }
 
 // A row of the copy without a change of type.
-void move_row(const CopyParams& p, int64_t from, int64_t to, Share columns) {
-  const int last = p.dims - 1;
-  const int64_t x_stride = p.x_stride[last];
-  const int64_t out_stride = p.out_stride[last];
-  const int64_t count = columns.end - columns.begin;
-  const int64_t size = p.element_bytes;
-  const char* x = static_cast<const char*>(p.x) + (from + columns.begin * x_stride) * size;
-  char* out = static_cast<char*>(p.out) + (to + columns.begin * out_stride) * size;
+void move_row(const void* x,
+              int64_t x_stride,
+              void* out,
+              int64_t out_stride,
+              int64_t count,
+              int64_t size) {
   if (x_stride == 1 && out_stride == 1) {
     __builtin_memcpy(out, x, static_cast<size_t>(count * size));
     return;
@@ -138,6 +168,45 @@ void move_row(const CopyParams& p, int64_t from, int64_t to, Share columns) {
     case 4: move_elements<uint32_t>(x, x_stride, out, out_stride, count); return;
     default: move_elements<uint64_t>(x, x_stride, out, out_stride, count); return;
   }
+}
+
+template <typename T>
+void fill_elements(void* out, int64_t stride, int64_t count, uint64_t bits) {
+  auto* to = static_cast<T*>(out);
+  const auto value = static_cast<T>(bits);
+  if (stride == 1) {
+    for (int64_t i = 0; i < count; ++i) {
+      to[i] = value;
+    }
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    to[i * stride] = value;
+  }
+}
+
+// Calls function(from, to) with the places of the rows' first elements.
+template <typename Function>
+void for_copied_rows(const CopyParams& p, const Share& rows, Function&& function) {
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    int64_t rest = row;
+    int64_t from = 0;
+    int64_t to = 0;
+    for (int dim = p.dims - 2; dim >= 0; --dim) {
+      from += rest % p.size[dim] * p.x_stride[dim];
+      to += rest % p.size[dim] * p.out_stride[dim];
+      rest /= p.size[dim];
+    }
+    function(from, to);
+  }
+}
+
+Part copied_part(const CopyParams& p, int task) {
+  int64_t num_rows = 1;
+  for (int dim = 0; dim < p.dims - 1; ++dim) {
+    num_rows *= p.size[dim];
+  }
+  return part_of(num_rows, p.size[p.dims - 1], task, p.num_tasks);
 }
 
 template <typename Row>
@@ -202,31 +271,38 @@ void add_gated(const ElementwiseParams& p, int task) {
 }
 
 void copy(const CopyParams& p, int task) {
-  const int last = p.dims - 1;
-  int64_t num_rows = 1;
-  for (int dim = 0; dim < last; ++dim) {
-    num_rows *= p.size[dim];
-  }
-  const ConvertRow convert = p.x_dtype == DType::kF32    ? converter_from<float>(p.out_dtype)
-                             : p.x_dtype == DType::kBF16 ? converter_from<bfloat16>(p.out_dtype)
-                                                         : converter_from<float16>(p.out_dtype);
-  const Part part = part_of(num_rows, p.size[last], task, p.num_tasks);
-  const int64_t count = part.columns.end - part.columns.begin;
-  for (int64_t row = part.rows.begin; row < part.rows.end; ++row) {
-    int64_t rest = row;
-    int64_t from = 0;
-    int64_t to = 0;
-    for (int dim = last - 1; dim >= 0; --dim) {
-      from += rest % p.size[dim] * p.x_stride[dim];
-      to += rest % p.size[dim] * p.out_stride[dim];
-      rest /= p.size[dim];
-    }
-    if (p.x_dtype == p.out_dtype) {
-      move_row(p, from, to, part.columns);
+  const bool same = p.x_dtype == p.out_dtype;
+  const ConvertRow convert = same ? nullptr : converter(p.x_dtype, p.out_dtype);
+  const int64_t out_bytes = same ? p.element_bytes : p.out_dtype == DType::kF32 ? 4 : 2;
+  const int64_t x_stride = p.x_stride[p.dims - 1];
+  const int64_t out_stride = p.out_stride[p.dims - 1];
+  const Part part = copied_part(p, task);
+  const int64_t first = part.columns.begin;
+  const int64_t count = part.columns.end - first;
+  for_copied_rows(p, part.rows, [&](int64_t from, int64_t to) {
+    const char* x = static_cast<const char*>(p.x) + (from + first * x_stride) * p.element_bytes;
+    char* out = static_cast<char*>(p.out) + (to + first * out_stride) * out_bytes;
+    if (same) {
+      move_row(x, x_stride, out, out_stride, count, p.element_bytes);
     } else {
-      convert(p.x, from + part.columns.begin, p.out, to + part.columns.begin, count);
+      convert(x, x_stride, out, out_stride, count);
     }
-  }
+  });
+}
+
+void fill(const CopyParams& p, int task) {
+  const int64_t stride = p.out_stride[p.dims - 1];
+  const Part part = copied_part(p, task);
+  const int64_t count = part.columns.end - part.columns.begin;
+  for_copied_rows(p, part.rows, [&](int64_t, int64_t to) {
+    void* out = static_cast<char*>(p.out) + (to + part.columns.begin * stride) * p.element_bytes;
+    switch (p.element_bytes) {
+      case 1: fill_elements<uint8_t>(out, stride, count, p.value_bits); return;
+      case 2: fill_elements<uint16_t>(out, stride, count, p.value_bits); return;
+      case 4: fill_elements<uint32_t>(out, stride, count, p.value_bits); return;
+      default: fill_elements<uint64_t>(out, stride, count, p.value_bits); return;
+    }
+  });
 }
 
 void check_finite(const CheckFiniteParams& p, int task) {

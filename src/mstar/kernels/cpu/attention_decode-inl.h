@@ -1,14 +1,14 @@
 // Attention of one query token against a whole cache: bound by the reading of keys and values.
 // Part of attention_kernels.cc, inside its namespace.
 //
-// Each key row is read once for all heads of the group. Chunks of kAttentionChunk keys have a
-// softmax of their own; the running result is the fold of the chunks in order.
+// Each key row is read once for two heads of the group, straight from the cache's pages. Chunks of
+// kAttentionChunk keys have a softmax of their own; the running result is the fold of the chunks in
+// order. kPairs: see attention_pack-inl.h.
 
 inline constexpr int kHeadsAtOnce = 2;
 
 struct DecodeScratch {
-  float* q;       // [group, width], scaled, zero past head_dim
-  float* rows;    // [kLanes, width] keys or values of a step as f32
+  float* q;       // [group, width] words, zero past head_dim; f32 ones are scaled
   float* scores;  // [group, kAttentionChunk]
   float* chunk;   // [group, width + 2]: sums, maximum, total of a chunk
   float* result;  // [group, width + 2]: the fold so far
@@ -20,62 +20,73 @@ inline int64_t decode_width(int32_t head_dim) {
 
 inline int64_t decode_scratch_floats(int32_t group, int32_t head_dim) {
   const int64_t width = decode_width(head_dim);
-  return group * width + kLanes * width + static_cast<int64_t>(group) * kAttentionChunk +
-         2 * group * (width + 2);
+  return group * width + static_cast<int64_t>(group) * kAttentionChunk + 2 * group * (width + 2);
 }
 
 inline DecodeScratch cut_decode_scratch(float* scratch, int32_t group, int32_t head_dim) {
   const int64_t width = decode_width(head_dim);
   DecodeScratch s;
   s.q = scratch;
-  s.rows = s.q + group * width;
-  s.scores = s.rows + kLanes * width;
+  s.scores = s.q + group * width;
   s.chunk = s.scores + static_cast<int64_t>(group) * kAttentionChunk;
   s.result = s.chunk + group * (width + 2);
   return s;
 }
 
-// Up to kLanes rows as f32, [kLanes, width]; zeros past head_dim and for rows that are not there.
+// kLanes words of a row from word c on, zeros past head_dim.
+template <bool kPairs, typename T>
+MSTAR_VEC Vec row_words(const T* row, int32_t c, int32_t head_dim) {
+  if constexpr (kPairs) {
+    return load_words(row, c, head_dim);
+  } else {
+    const int32_t rest = head_dim - c;
+    return rest >= kLanes ? load(row + c) : load_n(row + c, rest);
+  }
+}
+
+// Asks for a row that is read soon: the rows of one head are too far apart for the machine to see.
 template <typename T>
-void widen_rows(const T* const* rows, int32_t count, int32_t head_dim, float* to) {
-  const int64_t width = decode_width(head_dim);
-  for (int lane = 0; lane < kLanes; ++lane) {
-    float* row = to + lane * width;
-    for (int32_t c = 0; c < head_dim; c += kLanes) {
-      const int32_t rest = head_dim - c;
-      Vec x = zero();
-      if (lane < count) {
-        x = rest >= kLanes ? load(rows[lane] + c) : load_n(rows[lane] + c, rest);
-      }
-      store(row + c, x);
-    }
+MSTAR_VEC void prefetch_row(const T* row, int32_t head_dim) {
+  const auto* bytes = reinterpret_cast<const char*>(row);
+  for (size_t at = 0; at < static_cast<size_t>(head_dim) * sizeof(T); at += 64) {
+    __builtin_prefetch(bytes + at, 0, 3);
   }
 }
 
 // scores[head][lane] of kLanes keys for kHeads heads.
-template <int kHeads>
+template <bool kPairs, int kHeads, typename T>
 MSTAR_VEC void score_heads(const float* q,
-                           const float* keys,
-                           int64_t width,
+                           const T* const* keys,
+                           int32_t head_dim,
                            float* scores,
                            int64_t score_stride) {
   constexpr int kKeys = kLanes < 4 ? kLanes : 4;  // keys whose sums are in registers at once
+  const int64_t width = decode_width(head_dim);
   Vec dots[kHeads][kLanes];
   for (int key = 0; key < kLanes; key += kKeys) {
     Vec acc[kHeads][kKeys] = {};
-    for (int64_t c = 0; c < width; c += kLanes) {
+    for (int32_t c = 0; c < num_words<kPairs>(head_dim); c += kLanes) {
       Vec query[kHeads];
+#pragma GCC unroll 4
       for (int head = 0; head < kHeads; ++head) {
         query[head] = load(q + head * width + c);
       }
+#pragma GCC unroll 4
       for (int i = 0; i < kKeys; ++i) {
-        const Vec x = load(keys + (key + i) * width + c);
+        const Vec x = row_words<kPairs>(keys[key + i], c, head_dim);
+#pragma GCC unroll 4
         for (int head = 0; head < kHeads; ++head) {
-          acc[head][i] = fma(query[head], x, acc[head][i]);
+          if constexpr (kPairs) {
+            acc[head][i] = dot_pairs(acc[head][i], query[head], x);
+          } else {
+            acc[head][i] = fma(query[head], x, acc[head][i]);
+          }
         }
       }
     }
+#pragma GCC unroll 4
     for (int head = 0; head < kHeads; ++head) {
+#pragma GCC unroll 4
       for (int i = 0; i < kKeys; ++i) {
         dots[head][key + i] = acc[head][i];
       }
@@ -86,28 +97,78 @@ MSTAR_VEC void score_heads(const float* q,
   }
 }
 
-// sums[head] += sum of the lanes' weights times the value rows.
-template <int kHeads>
-MSTAR_VEC void add_value_rows(const float* weights,
-                              int64_t weight_stride,
-                              const float* values,
-                              int64_t width,
-                              float* sums,
-                              int64_t sum_stride) {
-  for (int64_t c = 0; c < width; c += kLanes) {
-    Vec acc[kHeads];
-    for (int head = 0; head < kHeads; ++head) {
-      acc[head] = load(sums + head * sum_stride + c);
+// sums[head] += sum of the keys' weights times their value rows, for kVecs vectors of columns from
+// `column` on; `last` of them count in the last one.
+template <int kHeads, int kVecs, typename T>
+MSTAR_VEC void add_value_columns(const float* weights,
+                                 int64_t weight_stride,
+                                 const T* const* values,
+                                 int32_t count,
+                                 int32_t head_dim,
+                                 int32_t column,
+                                 float* sums,
+                                 int64_t sum_stride) {
+  constexpr int32_t kAhead = 8;
+  const int32_t left = head_dim - column;
+  const int last = left < kVecs * kLanes ? left - (kVecs - 1) * kLanes : kLanes;
+  Vec acc[kHeads][kVecs];
+#pragma GCC unroll 4
+  for (int head = 0; head < kHeads; ++head) {
+#pragma GCC unroll 16
+    for (int vec = 0; vec < kVecs; ++vec) {
+      acc[head][vec] = load(sums + head * sum_stride + column + vec * kLanes);
     }
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const Vec x = load(values + lane * width + c);
+  }
+  for (int32_t key = 0; key < count; ++key) {
+    const T* row = values[key] + column;
+    if (column == 0 && key + kAhead < count) {
+      prefetch_row(values[key + kAhead], head_dim);
+    }
+    Vec weight[kHeads];
+#pragma GCC unroll 4
+    for (int head = 0; head < kHeads; ++head) {
+      weight[head] = set(weights[head * weight_stride + key]);
+    }
+#pragma GCC unroll 16
+    for (int vec = 0; vec < kVecs; ++vec) {
+      const Vec x = vec + 1 < kVecs ? load(row + vec * kLanes) : load_n(row + vec * kLanes, last);
+#pragma GCC unroll 4
       for (int head = 0; head < kHeads; ++head) {
-        acc[head] = fma(set(weights[head * weight_stride + lane]), x, acc[head]);
+        acc[head][vec] = fma(weight[head], x, acc[head][vec]);
       }
     }
-    for (int head = 0; head < kHeads; ++head) {
-      store(sums + head * sum_stride + c, acc[head]);
+  }
+#pragma GCC unroll 4
+  for (int head = 0; head < kHeads; ++head) {
+#pragma GCC unroll 16
+    for (int vec = 0; vec < kVecs; ++vec) {
+      store(sums + head * sum_stride + column + vec * kLanes, acc[head][vec]);
     }
+  }
+}
+
+// The same for all columns.
+template <int kHeads, typename T>
+void add_value_rows(const float* weights,
+                    int64_t weight_stride,
+                    const T* const* values,
+                    int32_t count,
+                    int32_t head_dim,
+                    float* sums,
+                    int64_t sum_stride) {
+  constexpr int32_t kWide = kLanes == 16 ? 8 : 4;  // with two heads as many sums as registers hold
+  int32_t column = 0;
+  for (; column + (kWide - 1) * kLanes < head_dim; column += kWide * kLanes) {
+    add_value_columns<kHeads, kWide>(
+        weights, weight_stride, values, count, head_dim, column, sums, sum_stride);
+  }
+  for (; column + kLanes < head_dim; column += 2 * kLanes) {
+    add_value_columns<kHeads, 2>(
+        weights, weight_stride, values, count, head_dim, column, sums, sum_stride);
+  }
+  if (column < head_dim) {
+    add_value_columns<kHeads, 1>(
+        weights, weight_stride, values, count, head_dim, column, sums, sum_stride);
   }
 }
 
@@ -157,7 +218,7 @@ MSTAR_VEC void for_heads(int32_t group, Function&& function) {
 }
 
 // Keys [begin, end) of a chunk that starts at `first`, into s.chunk.
-template <typename T>
+template <typename T, bool kPairs>
 void attend_chunk(const AttentionParams& p,
                   const AttentionItem& item,
                   const DecodeScratch& s,
@@ -166,47 +227,55 @@ void attend_chunk(const AttentionParams& p,
                   int32_t first) {
   const int32_t group = p.num_heads / p.num_kv_heads;
   const int64_t width = decode_width(p.head_dim);
-  const T* k[kAttentionChunk];
+  const T* k[kAttentionChunk + kLanes];
   const T* v[kAttentionChunk];
   // Steps of kLanes keys from the chunk's start on: a step's lanes never move with the mask.
   const int32_t low = (begin - first) / kLanes * kLanes;
   const int32_t count = end - first;
   const int32_t padded = static_cast<int32_t>(round_up(count, kLanes));
   find_rows(p.kv, item.sequence, item.kv_head, first + low, end, k + low, v + low);
+  for (int32_t key = count; key < padded; ++key) {
+    k[key] = k[count - 1];  // masked below
+  }
   for (int32_t key = low; key < count; key += kLanes) {
-    widen_rows(k + key, count - key, p.head_dim, s.rows);
+    for (int32_t next = key + kLanes; next < key + 2 * kLanes && next < count; ++next) {
+      prefetch_row(k[next], p.head_dim);
+    }
     for_heads(group, [&]<int kHeads>(int32_t head) {
-      score_heads<kHeads>(s.q + head * width,
-                          s.rows,
-                          width,
-                          s.scores + head * kAttentionChunk + key,
-                          kAttentionChunk);
+      score_heads<kPairs, kHeads>(s.q + head * width,
+                                  k + key,
+                                  p.head_dim,
+                                  s.scores + head * kAttentionChunk + key,
+                                  kAttentionChunk);
     });
   }
   clear_result(group, width, s.chunk);
+  const bool scale_later = kPairs && p.scale > 0.0F && p.soft_cap == 0.0F;
+  const float scale = scale_later ? p.scale : 1.0F;
   for (int32_t head = 0; head < group; ++head) {
     float* scores = s.scores + head * kAttentionChunk + low;
     float* chunk = s.chunk + head * (width + 2);
+    if (kPairs && !scale_later) {
+      scale_scores(scores, p.scale, padded - low);
+    }
     if (p.soft_cap > 0.0F) {
       soften_scores(scores, p.soft_cap, padded - low);
     }
     const int32_t from = begin - first - low;
     keep_keys(scores, from, count - low, padded - low, -kInfinity);
-    chunk[width] = max_score(scores, padded - low);
+    chunk[width] = max_score(scores, padded - low) * scale;
     const float shift = chunk[width] == -kInfinity ? 0.0F : chunk[width];
-    chunk[width + 1] = exponentiate(scores, from, count - low, padded - low, shift);
+    chunk[width + 1] = exponentiate(scores, from, count - low, padded - low, scale, shift);
   }
-  for (int32_t key = low; key < count; key += kLanes) {
-    widen_rows(v + key, count - key, p.head_dim, s.rows);
-    for_heads(group, [&]<int kHeads>(int32_t head) {
-      add_value_rows<kHeads>(s.scores + head * kAttentionChunk + key,
-                             kAttentionChunk,
-                             s.rows,
-                             width,
-                             s.chunk + head * (width + 2),
-                             width + 2);
-    });
-  }
+  for_heads(group, [&]<int kHeads>(int32_t head) {
+    add_value_rows<kHeads>(s.scores + head * kAttentionChunk + low,
+                           kAttentionChunk,
+                           v + low,
+                           count - low,
+                           p.head_dim,
+                           s.chunk + head * (width + 2),
+                           width + 2);
+  });
 }
 
 // The last task of a (sequence, kv head) folds all its chunks.
@@ -232,7 +301,7 @@ inline bool leave_partial(const AttentionParams& p,
   return true;
 }
 
-template <typename T>
+template <typename T, bool kPairs>
 void attend_decode(const AttentionParams& p, const AttentionItem& item, float* scratch) {
   const int32_t group = p.num_heads / p.num_kv_heads;
   const int64_t width = decode_width(p.head_dim);
@@ -244,7 +313,7 @@ void attend_decode(const AttentionParams& p, const AttentionItem& item, float* s
     for (int64_t c = 0; c < width; c += kLanes) {
       store(s.q + head * width + c, zero());
     }
-    load_query(p, row, item.kv_head * group + head, s.q + head * width);
+    load_query_words<kPairs>(p, row, item.kv_head * group + head, 1, s.q + head * width);
   }
   clear_result(group, width, s.result);
   for (int32_t chunk = item.begin; chunk < item.begin + item.chunks; ++chunk) {
@@ -252,7 +321,7 @@ void attend_decode(const AttentionParams& p, const AttentionItem& item, float* s
     const int32_t end = first + kAttentionChunk < kv_len ? first + kAttentionChunk : kv_len;
     const int32_t from = begin > first ? begin : first;
     if (from < end) {
-      attend_chunk<T>(p, item, s, from, end, first);
+      attend_chunk<T, kPairs>(p, item, s, from, end, first);
     } else {
       clear_result(group, width, s.chunk);
     }

@@ -7,12 +7,13 @@ namespace {
 
 // clang-format off
 #include "mstar/kernels/cpu/attention_kv-inl.h"
+#include "mstar/kernels/cpu/attention_pack-inl.h"
 #include "mstar/kernels/cpu/attention_tile-inl.h"
 #include "mstar/kernels/cpu/attention_decode-inl.h"
 
 // clang-format on
 
-template <typename T>
+template <typename T, bool kPairs>
 void take_items(const AttentionParams& p, int task) {
   float* scratch = p.scratch + task * p.scratch_floats;
   while (true) {
@@ -22,9 +23,9 @@ void take_items(const AttentionParams& p, int task) {
     }
     const AttentionItem& item = p.items[index];
     if (item.rows > 0) {
-      attend_block<T>(p, item, scratch);
+      attend_block<T, kPairs>(p, item, scratch);
     } else {
-      attend_decode<T>(p, item, scratch);
+      attend_decode<T, kPairs>(p, item, scratch);
     }
   }
 }
@@ -75,11 +76,17 @@ void gather_rows(const PagedGatherParams& p, int64_t begin, int64_t end) {
 }  // namespace
 
 void attention(const AttentionParams& p, int task) {
-  if (p.kv.dtype == DType::kBF16) {
-    take_items<bfloat16>(p, task);
-  } else {
-    take_items<float>(p, task);
+  if (p.kv.dtype == DType::kF32) {
+    take_items<float, false>(p, task);
+    return;
   }
+  if constexpr (kDotsPairs) {
+    if (p.q_dtype == DType::kBF16) {
+      take_items<bfloat16, true>(p, task);
+      return;
+    }
+  }
+  take_items<bfloat16, false>(p, task);
 }
 
 int64_t attention_scratch_floats(int32_t max_rows, int32_t group, int32_t head_dim) {

@@ -117,6 +117,12 @@ MSTAR_VEC void keep_keys(float* row, int32_t begin, int32_t end, int32_t width, 
   }
 }
 
+MSTAR_VEC void scale_scores(float* score, float scale, int32_t width) {
+  for (int32_t key = 0; key < width; key += kLanes) {
+    store(score + key, load(score + key) * scale);
+  }
+}
+
 MSTAR_VEC void soften_scores(float* score, float cap, int32_t width) {
   for (int32_t key = 0; key < width; key += kLanes) {
     store(score + key, tanh(load(score + key) * (1.0F / cap)) * cap);
@@ -132,19 +138,27 @@ MSTAR_VEC float max_score(const float* score, int32_t width) {
 }
 
 // Scores of the keys outside [begin, end) count as minus infinity. `row` becomes the weights
-// e^(score - shift), zero outside; returns their sum.
-MSTAR_VEC float exponentiate(float* row, int32_t begin, int32_t end, int32_t width, float shift) {
+// e^(score * scale - shift), zero outside; returns their sum.
+MSTAR_VEC float exponentiate(float* row,
+                             int32_t begin,
+                             int32_t end,
+                             int32_t width,
+                             float scale,
+                             float shift) {
   Vec sum = zero();
+  const auto weigh = [factor = set(scale), minus_shift = set(-shift)](Vec score) {
+    return exp_for_softmax(fma(score, factor, minus_shift));
+  };
   if (begin <= 0 && end >= width) {
     for (int32_t key = 0; key < width; key += kLanes) {
-      const Vec weight = exp_for_softmax(load(row + key) - shift);
+      const Vec weight = weigh(load(row + key));
       store(row + key, weight);
       sum = sum + weight;
     }
     return reduce_add(sum);
   }
   for (int32_t key = 0; key < width; key += kLanes) {
-    store(row + key, exp_for_softmax(load(row + key) - shift));
+    store(row + key, weigh(load(row + key)));
   }
   keep_keys(row, begin, end, width, 0.0F);
   for (int32_t key = 0; key < width; key += kLanes) {

@@ -42,23 +42,24 @@ bool widens(const ConvProblem& p) {
 }
 
 template <int kCols>
-TileFunction choose_tile(bool x_is_bf16, bool w_is_bf16) {
+TileFunction choose_tile(const ConvProblem& p) {
   if constexpr (kDotsBf16) {
-    if (x_is_bf16 && w_is_bf16) {
-      return &run_conv_tile<true, true, kCols>;
+    if (p.x.is_bf16 && p.filter.is_bf16) {
+      return &run_conv_tile<ConvTypes::kBf16Pairs, kCols>;
     }
   }
-  return w_is_bf16 ? &run_conv_tile<false, true, kCols> : &run_conv_tile<false, false, kCols>;
+  return p.filter.is_bf16 ? &run_conv_tile<ConvTypes::kF32TimesBf16, kCols>
+                          : &run_conv_tile<ConvTypes::kF32, kCols>;
 }
 
 TileFunction choose_tile(const ConvProblem& p, int vectors) {
   if (vectors == 1) {
-    return choose_tile<1>(p.x.is_bf16, p.filter.is_bf16);
+    return choose_tile<1>(p);
   }
   if (vectors == kConvVectors) {
-    return choose_tile<kConvVectors>(p.x.is_bf16, p.filter.is_bf16);
+    return choose_tile<kConvVectors>(p);
   }
-  return choose_tile<2>(p.x.is_bf16, p.filter.is_bf16);
+  return choose_tile<2>(p);
 }
 
 // Output position -> where its first tap reads.

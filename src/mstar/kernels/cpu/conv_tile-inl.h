@@ -46,18 +46,6 @@ MSTAR_INLINE float load_float(const uint8_t* p) {
   return x;
 }
 
-MSTAR_INLINE uint32_t load_word(const uint8_t* p) {
-  uint32_t x;
-  __builtin_memcpy(&x, p, sizeof(x));
-  return x;
-}
-
-MSTAR_INLINE uint32_t load_half(const uint8_t* p) {
-  uint16_t x;
-  __builtin_memcpy(&x, p, sizeof(x));
-  return x;
-}
-
 // sum += x * w in place. Written out because the compiler, free to choose, lets the sums wander
 // between registers and spills some of them (1.3 times slower on AVX2).
 MSTAR_INLINE void accumulate(F& sum, F x, F w) {
@@ -76,35 +64,15 @@ MSTAR_INLINE void forget_loads() {
   asm volatile("" : : : "memory");
 }
 
-// Channel 2k (odd = 0) or 2k + 1 of one row in every lane.
-template <bool x_is_bf16, int odd>
-MSTAR_INLINE F splat_channel(const uint8_t* row, int64_t pair) {
-  if constexpr (x_is_bf16) {
-    const U word = splat_word(load_word(row + 4 * pair));
-    return as_float(odd ? word & 0xffff0000U : word << 16);
-  } else {
-    return splat(load_float(row + 8 * pair + 4 * odd));
-  }
-}
-
-template <bool x_is_bf16>
-MSTAR_INLINE F splat_one(const uint8_t* row, int64_t channel) {
-  if constexpr (x_is_bf16) {
-    return as_float(splat_word(load_half(row + 2 * channel) << 16));
-  } else {
-    return splat(load_float(row + 4 * channel));
-  }
-}
-
 // One channel: sums += x (one number a row) times w (one vector of columns after another).
-template <bool x_is_bf16, int odd, int kRows, int kCols>
+template <int kRows, int kCols>
 MSTAR_INLINE void step(F (&sums)[kRows][kCols],
                        const uint8_t* const (&rows)[kRows],
-                       int64_t pair,
+                       int64_t channel,
                        const F (&w)[kCols]) {
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row) {
-    const F x = splat_channel<x_is_bf16, odd>(rows[row], pair);
+    const F x = splat(load_float(rows[row] + 4 * channel));
 #pragma GCC unroll 4
     for (int c = 0; c < kCols; ++c) {
       accumulate(sums[row][c], x, w[c]);
@@ -125,61 +93,86 @@ MSTAR_INLINE void load_pair(const uint8_t* filter, F (&w)[kCols]) {
   }
 }
 
-template <bool x_is_bf16, bool w_is_bf16, int kRows, int kCols>
+// f32 pixels; filters of both types.
+template <bool w_is_bf16, int kRows, int kCols>
 MSTAR_INLINE void run_segment(F (&sums)[kRows][kCols],
                               const uint8_t* const (&rows)[kRows],
                               const uint8_t* filter,
                               int depth) {
   constexpr int kPairBytes = kCols * kLanes * (w_is_bf16 ? 4 : 8);
-  const int64_t pairs = depth / 2;
-#if defined(__AVX512BF16__)
-  if constexpr (x_is_bf16 && w_is_bf16) {
-    for (int64_t pair = 0; pair < (depth + 1) / 2; ++pair, filter += kPairBytes) {
-      U w[kCols];
-#pragma GCC unroll 4
-      for (int c = 0; c < kCols; ++c) {
-        w[c] = load_words(filter + 4 * kLanes * c);
-      }
-#pragma GCC unroll 16
-      for (int row = 0; row < kRows; ++row) {
-        // The last channel of an odd number has no partner to read.
-        const uint32_t word =
-            pair < pairs ? load_word(rows[row] + 4 * pair) : load_half(rows[row] + 4 * pair);
-        const U x = splat_word(word);
-#pragma GCC unroll 4
-        for (int c = 0; c < kCols; ++c) {
-          sums[row][c] = _mm512_dpbf16_ps(
-              sums[row][c], reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(w[c]));
-        }
-      }
-    }
-    return;
-  }
-#endif
   F w[kCols];
 #pragma GCC unroll 2
-  for (int64_t pair = 0; pair < pairs; ++pair, filter += kPairBytes) {
+  for (int64_t channel = 0; channel + 2 <= depth; channel += 2, filter += kPairBytes) {
     load_pair<w_is_bf16, 0>(filter, w);
-    step<x_is_bf16, 0>(sums, rows, pair, w);
+    step(sums, rows, channel, w);
     forget_loads();
     load_pair<w_is_bf16, 1>(filter, w);
-    step<x_is_bf16, 1>(sums, rows, pair, w);
+    step(sums, rows, channel + 1, w);
     forget_loads();
   }
   if (depth % 2 != 0) {
     load_pair<w_is_bf16, 0>(filter, w);
-#pragma GCC unroll 16
-    for (int row = 0; row < kRows; ++row) {
-      const F x = splat_one<x_is_bf16>(rows[row], depth - 1);
+    step(sums, rows, depth - 1, w);
+  }
+}
+
+#if defined(__AVX512BF16__)
+
+// Two channels of bf16 pixels in each lane times as many of the filter.
+template <int kRows, int kCols>
+MSTAR_INLINE void step_pair(F (&sums)[kRows][kCols],
+                            const uint32_t (&x)[kRows],
+                            const uint8_t* filter) {
+  U w[kCols];
 #pragma GCC unroll 4
-      for (int c = 0; c < kCols; ++c) {
-        accumulate(sums[row][c], x, w[c]);
-      }
+  for (int c = 0; c < kCols; ++c) {
+    w[c] = load_words(filter + 4 * kLanes * c);
+  }
+#pragma GCC unroll 16
+  for (int row = 0; row < kRows; ++row) {
+    const U pair = splat_word(x[row]);
+#pragma GCC unroll 4
+    for (int c = 0; c < kCols; ++c) {
+      sums[row][c] = _mm512_dpbf16_ps(
+          sums[row][c], reinterpret_cast<__m512bh>(pair), reinterpret_cast<__m512bh>(w[c]));
     }
   }
 }
 
-template <bool x_is_bf16, bool w_is_bf16, int kCols>
+// bf16 pixels, bf16 filter.
+template <int kRows, int kCols>
+MSTAR_INLINE void run_segment_pairs(F (&sums)[kRows][kCols],
+                                    const uint8_t* const (&rows)[kRows],
+                                    const uint8_t* filter,
+                                    int depth) {
+  constexpr int kPairBytes = kCols * kLanes * 4;
+  uint32_t x[kRows];
+  const int64_t pairs = depth / 2;
+#pragma GCC unroll 2
+  for (int64_t pair = 0; pair < pairs; ++pair, filter += kPairBytes) {
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      __builtin_memcpy(&x[row], rows[row] + 4 * pair, sizeof(uint32_t));
+    }
+    step_pair(sums, x, filter);
+  }
+  if (depth % 2 != 0) {  // the last channel of an odd number has no partner to read
+#pragma GCC unroll 16
+    for (int row = 0; row < kRows; ++row) {
+      uint16_t last;
+      __builtin_memcpy(&last, rows[row] + 4 * pairs, sizeof(last));
+      x[row] = last;
+    }
+    step_pair(sums, x, filter);
+  }
+}
+
+#endif
+
+// How pixels and filter of a tile are stored.
+enum class ConvTypes : uint8_t { kF32, kF32TimesBf16, kBf16Pairs };
+
+template <ConvTypes kTypes, int kCols>
 void run_conv_tile(const ConvTileParams& p) {
   constexpr int kRows = tile_rows(kCols);
   F sums[kRows][kCols];
@@ -196,8 +189,12 @@ void run_conv_tile(const ConvTileParams& p) {
     for (int row = 0; row < kRows; ++row) {
       rows[row] = p.segments[index].rows[row];
     }
-    run_segment<x_is_bf16, w_is_bf16>(
-        sums, rows, p.filter + p.segments[index].filter_offset, p.depth);
+    const uint8_t* filter = p.filter + p.segments[index].filter_offset;
+    if constexpr (kTypes == ConvTypes::kBf16Pairs) {
+      run_segment_pairs(sums, rows, filter, p.depth);
+    } else {
+      run_segment<kTypes == ConvTypes::kF32TimesBf16>(sums, rows, filter, p.depth);
+    }
   }
 #pragma GCC unroll 16
   for (int row = 0; row < kRows; ++row) {

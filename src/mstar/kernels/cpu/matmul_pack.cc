@@ -51,15 +51,40 @@ void pack_floats(const PackRowsParams& p, int64_t first, int64_t rows, float* ou
   }
 }
 
-void pack_pairs(const PackRowsParams& p, int64_t first, int64_t rows, uint32_t* out) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const uint16_t* x = static_cast<const uint16_t*>(p.x) + (first + row) * p.x_stride;
-    for (int64_t k = 0; k < p.k_padded; k += 2) {
-      const uint32_t low = k < p.k ? x[k] : 0U;
-      const uint32_t high = k + 1 < p.k ? x[k + 1] : 0U;
-      out[k / 2 * rows + row] = low | high << 16;
+uint32_t pair_at(const uint16_t* row, int64_t k, int64_t end) {
+  const uint32_t low = k < end ? row[k] : 0U;
+  const uint32_t high = k + 1 < end ? row[k + 1] : 0U;
+  return low | high << 16;
+}
+
+template <int kRows>
+void pack_pairs_of(const PackRowsParams& p, int64_t first, uint32_t* out) {
+  const uint16_t* x[kRows];
+  for (int row = 0; row < kRows; ++row) {
+    x[row] = static_cast<const uint16_t*>(p.x) + (first + row) * p.x_stride;
+  }
+  int64_t k = 0;
+  for (; k + 2 <= p.k; k += 2, out += kRows) {
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) {
+      __builtin_memcpy(out + row, x[row] + k, sizeof(uint32_t));
     }
   }
+  for (; k < p.k_padded; k += 2, out += kRows) {
+    for (int row = 0; row < kRows; ++row) {
+      out[row] = pair_at(x[row], k, p.k);
+    }
+  }
+}
+
+template <int... rows>
+void pack_pairs(const PackRowsParams& p,
+                int64_t first,
+                int64_t count,
+                uint32_t* out,
+                IntList<rows...>) {
+  constexpr void (*kPack[])(const PackRowsParams&, int64_t, uint32_t*) = {&pack_pairs_of<rows>...};
+  kPack[count - 1](p, first, out);
 }
 
 constexpr int kParts = 32 / kLanes;  // vectors in a block
@@ -132,7 +157,9 @@ void matmul_pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_
     uint8_t* out = static_cast<uint8_t*>(p.out) + first * packed_row_bytes(p.form, p.k_padded);
     switch (p.form) {
       case PackedX::kF32: pack_floats(p, first, rows, reinterpret_cast<float*>(out)); break;
-      case PackedX::kBF16Pairs: pack_pairs(p, first, rows, reinterpret_cast<uint32_t*>(out)); break;
+      case PackedX::kBF16Pairs:
+        pack_pairs(p, first, rows, reinterpret_cast<uint32_t*>(out), AllRows{});
+        break;
       case PackedX::kInt8:
       case PackedX::kInt8Nibbles: pack_int8(p, first, rows, out); break;
     }

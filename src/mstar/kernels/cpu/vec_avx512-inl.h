@@ -76,6 +76,19 @@ MSTAR_VEC __m256i to_f16(Vec x) {
   return _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT);
 }
 
+// n (0 … 2 kLanes) bf16 as words of two, zeros behind them.
+MSTAR_VEC Vec load_pairs(const bfloat16* p, int n) {
+  const auto mask = static_cast<__mmask32>((uint64_t{1} << n) - 1U);
+  return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, p))};
+}
+
+// Words of two bf16: the upper halves of `low` and `high`.
+MSTAR_VEC Vec pair_words(Vec low, Vec high) {
+  const __m512i lower = _mm512_srli_epi32(_mm512_castps_si512(low.v), 16);
+  const __m512i upper = _mm512_and_si512(_mm512_castps_si512(high.v), _mm512_set1_epi32(-65536));
+  return {_mm512_castsi512_ps(_mm512_or_si512(lower, upper))};
+}
+
 MSTAR_VEC void store(float* p, Vec x) {
   _mm512_storeu_ps(p, x.v);
 }
@@ -156,6 +169,14 @@ MSTAR_VEC Vec fma(Vec a, Vec b, Vec c) {
 MSTAR_VEC Vec fnma(Vec a, Vec b, Vec c) {
   return {_mm512_fnmadd_ps(a.v, b.v, c.v)};
 }
+
+#if defined(__AVX512BF16__)
+// sum + a.low * b.low + a.high * b.high of words of two bf16; subnormals count as zero.
+MSTAR_VEC Vec dot_pairs(Vec sum, Vec a, Vec b) {
+  return {
+      _mm512_dpbf16_ps(sum.v, reinterpret_cast<__m512bh>(a.v), reinterpret_cast<__m512bh>(b.v))};
+}
+#endif
 
 MSTAR_VEC Vec min(Vec a, Vec b) {
   return {_mm512_min_ps(a.v, b.v)};

@@ -1,10 +1,14 @@
 #include "mstar/kernels/ops/activation.h"
 
+#include <cstring>
+#include <type_traits>
+
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/kernels/cpu/activation.h"
 #include "mstar/kernels/ops/choose.h"
 #include "mstar/kernels/ref/activation.h"
+#include "mstar/tensor/dispatch.h"
 
 namespace mstar {
 
@@ -106,11 +110,24 @@ CopyParams copy_params(const Tensor& x, const Tensor& out) {
   return p;
 }
 
-// The same type, or dense rows of floating types; what is left is rare and small.
+// `value` as the type stores it, in the low bytes.
+uint64_t bits_of(float value, DType dtype) {
+  uint64_t bits = 0;
+  dispatch(dtype, [&]<typename T>() {
+    T stored{};
+    if constexpr (std::is_arithmetic_v<T>) {
+      stored = static_cast<T>(value);
+    } else {
+      stored = from_float<T>(value);
+    }
+    std::memcpy(&bits, &stored, sizeof(stored));
+  });
+  return bits;
+}
+
+// Integers that change their type are rare and few.
 bool has_fast_copy(const CopyParams& p) {
-  const int last = p.dims - 1;
-  return p.x_dtype == p.out_dtype || (is_floating(p.x_dtype) && is_floating(p.out_dtype) &&
-                                      p.x_stride[last] == 1 && p.out_stride[last] == 1);
+  return p.x_dtype == p.out_dtype || (is_floating(p.x_dtype) && is_floating(p.out_dtype));
 }
 
 }  // namespace
@@ -199,8 +216,9 @@ void fill(Stream& stream, float value, Tensor& out) {
     p.x = nullptr;
     p.x_dtype = DType::kF32;
     p.value = value;
+    p.value_bits = bits_of(value, out.dtype());
     p.num_tasks = row_tasks(cpu, out.num_elements() / 64, 64);
-    cpu.enqueue("fill", p.num_tasks, p, &ref::copy);
+    cpu.enqueue("fill", p.num_tasks, p, reference_kernels() ? &ref::copy : MSTAR_BY_ISA(fill));
   }
 }
 

@@ -56,8 +56,8 @@ void sample(Stream& stream,
             Tensor& tokens,
             Tensor& probs);
 
-// Standard normal numbers: element i of the tensor from Philox (seed, stream, i), Box-Muller in
-// f32; the same on every machine and thread count.
+// Standard normal numbers: elements 4 i … 4 i + 3 of the tensor from Philox (seed, stream, i), two
+// pairs by Box-Muller in f32; the same on every machine and thread count.
 void fill_normal(Stream& stream, uint64_t seed, uint64_t stream_id, Tensor& out);
 
 }  // namespace ops
