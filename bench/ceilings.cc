@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
 #include <vector>
 
 #include "mstar/kernels/cpu/isa.h"
 #include "mstar/tensor/tensor.h"
+
+#include "bench/measure.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -16,10 +17,6 @@
 namespace mstar::bench {
 
 namespace {
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Where results go so that no loop is optimized away.
 std::atomic<float> sink{0.0F};

@@ -22,15 +22,17 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: mstar_bench kernels [--json] [--only PATTERN] [--threads N] [--rounds N]\n"
-    "                           [--baseline FILE] [--no-peer] [--list]\n"
+    "                           [--baseline FILE] [--no-peer] [--busy] [--list]\n"
     "  --only      cases whose name contains PATTERN\n"
     "  --baseline  what an earlier --json printed; its times are shown beside\n"
+    "  --busy      one thread's own processor time, for machines that others use too; no peer\n"
     "  MSTAR_ISA   portable, avx2, avx512 or avx512_bf16 instead of the machine's best\n";
 
 struct Options {
   bool json = false;
   bool list = false;
   bool peer = true;
+  bool busy = false;
   std::string only;
   std::string baseline;
   int threads = 0;
@@ -52,6 +54,10 @@ Options parse_options(int argc, char** argv) {
     } else if (flag == "--list") {
       options.list = true;
     } else if (flag == "--no-peer") {
+      options.peer = false;
+    } else if (flag == "--busy") {
+      options.busy = true;
+      options.threads = 1;
       options.peer = false;
     } else if (flag == "--only") {
       options.only = value();
@@ -193,6 +199,9 @@ int run_kernels(const Options& options) {
       std::printf("%s\n", item.name.c_str());
     }
     return 0;
+  }
+  if (options.busy) {
+    use_processor_time();
   }
   ThreadPool pool(options.threads);
   ThreadPool single(1);

@@ -1,5 +1,7 @@
 #include "bench/measure.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <random>
@@ -12,9 +14,7 @@ namespace mstar::bench {
 
 namespace {
 
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+bool processor_time = false;  // set before anything is measured
 
 double time_calls(const std::function<void()>& call, int repeats) {
   const double begin = now();
@@ -38,6 +38,16 @@ double median(std::vector<double> values) {
 }
 
 }  // namespace
+
+void use_processor_time() {
+  processor_time = true;
+}
+
+double now() {
+  timespec time{};
+  clock_gettime(processor_time ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 Times alternate(const std::function<void()>& ours, const std::function<void()>& peer, int rounds) {
   const int our_repeats = repeats_of(ours);

@@ -4,6 +4,13 @@
 
 namespace mstar::bench {
 
+// From now on now() counts the calling thread's own processor time instead of the clock's: on a
+// busy machine, with one thread.
+void use_processor_time();
+
+// Seconds since some moment.
+double now();
+
 struct Times {
   double ours = 0.0;  // seconds, median
   double peer = 0.0;  // 0 without a peer

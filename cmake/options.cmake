@@ -1,16 +1,19 @@
 # Warnings, sanitizers and the linker, for every target of ours.
 include_guard()
 
-add_library(mstar_options INTERFACE)
+add_library(mstar_warnings INTERFACE)
 target_compile_options(
-  mstar_options
+  mstar_warnings
   INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor
             -Wno-missing-field-initializers # designated initializers leave fields out on purpose
             $<$<BOOL:${MSTAR_WERROR}>:-Werror>
             -ffp-contract=off) # kernels fuse multiply-adds where they say so, nowhere else
 if(MSTAR_DCHECK)
-  target_compile_definitions(mstar_options INTERFACE MSTAR_DCHECK_ENABLED=1)
+  target_compile_definitions(mstar_warnings INTERFACE MSTAR_DCHECK_ENABLED=1)
 endif()
+
+add_library(mstar_options INTERFACE)
+target_link_libraries(mstar_options INTERFACE mstar_warnings)
 if(MSTAR_SANITIZE)
   target_compile_options(mstar_options INTERFACE -fsanitize=${MSTAR_SANITIZE}
                                                  -fno-omit-frame-pointer)

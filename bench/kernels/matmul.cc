@@ -111,6 +111,10 @@ void add_matmul_cases(Cases& cases) {
                             DType::kQ6_K}) {
     cases.push_back(linear_case(dtype, 1, 4096, 4096));
   }
+  for (const DType dtype :
+       {DType::kQ4_1, DType::kQ5_0, DType::kQ5_1, DType::kQ4_K, DType::kQ5_K, DType::kQ6_K}) {
+    cases.push_back(linear_case(dtype, 1, 4096, 4096, Activations::kInt8));
+  }
   for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
     for (const int64_t m : {2, 8, 64, 512}) {
       cases.push_back(linear_case(dtype, m, 4096, 4096));

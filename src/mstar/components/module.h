@@ -16,7 +16,7 @@ namespace mstar {
 struct FinalizeOptions {
   ThreadPool& pool;
   WeightFormat weight_format = WeightFormat::kKeep;  // of matrices
-  Activations activations = Activations::kExact;     // how q8_0 and q4_0 matrices meet their inputs
+  Activations activations = Activations::kExact;  // how block-quantized matrices meet their inputs
 };
 
 // A part of a model that owns weights. Parameters and children carry the names of the checkpoint,

@@ -192,14 +192,18 @@ TEST_P(MatmulTest, ABatchEqualsItsSinglesBitForBit) {
 }
 
 TEST_P(MatmulTest, RoundedActivationsCostLittleAndBatchToo) {
-  for (const DType dtype : {DType::kQ8_0, DType::kQ4_0}) {
-    const Tensor weight = random_weight({61, 480}, dtype, 5);
+  for (const DType dtype : kWeightTypes) {
+    if (!is_quantized(dtype)) {
+      continue;
+    }
+    const int64_t depth = info(dtype).block_size == 256 ? 512 : 480;
+    const Tensor weight = random_weight({61, depth}, dtype, 5);
     const Tensor values = dequantized(weight);
     const PackedWeight packed =
         PackedWeight::pack(weight, pool_, WeightFormat::kKeep, Activations::kInt8);
     EXPECT_TRUE(packed.rounds_activations());
     for (const DType type : {DType::kF32, DType::kBF16}) {
-      const Tensor x = random_tensor({70, 480}, type, 4);
+      const Tensor x = random_tensor({70, depth}, type, 4);
       // What the kernel rounds the activations to, multiplied exactly.
       Tensor rounded = x.to(DType::kF32);
       for (int64_t begin = 0; begin < rounded.num_elements(); begin += 32) {
@@ -222,7 +226,7 @@ TEST_P(MatmulTest, RoundedActivationsCostLittleAndBatchToo) {
             << to_string(dtype) << " x " << to_string(type) << " m=" << m;
       }
     }
-    Tensor bad = random_tensor({2, 480}, DType::kF32, 6);
+    Tensor bad = random_tensor({2, depth}, DType::kF32, 6);
     bad.data<float>()[100] = std::numeric_limits<float>::infinity();
     const Tensor out = linear(bad, packed);
     EXPECT_TRUE(std::isnan(out.to_floats()[0]));

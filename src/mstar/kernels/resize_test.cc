@@ -138,11 +138,11 @@ TEST(Resize, ReplayEqualsEager) {
   EXPECT_TRUE(compare(large, large_eager, {.exact = true}).passed);
 }
 
-// Recorded from torchvision and torch (tests/golden/resize).
+// Recorded from torchvision and torch (tests/golden/generate/cosmos3/gen_vision.py).
 class Recorded : public testing::Test {
  protected:
   void read(const std::string& file) {
-    const std::string path = std::string(MSTAR_SOURCE_DIR) + "/tests/golden/resize/" + file;
+    const std::string path = std::string(MSTAR_SOURCE_DIR) + "/tests/golden/cosmos3/cases/" + file;
     std::ifstream stream(path, std::ios::binary);
     bytes_.assign(std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>());
     ASSERT_GT(bytes_.size(), 8U) << path;

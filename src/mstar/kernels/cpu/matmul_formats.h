@@ -7,7 +7,7 @@
 // What matmul's driver needs of a weight type, compiled once per instruction set.
 namespace mstar {
 
-// Activations rounded to int8: 32 codes, their scale and their sum.
+// Activations rounded to int8: 32 codes, their scale and their sums.
 inline constexpr int kInt8BlockBytes = 40;
 
 struct TileParams {
@@ -54,4 +54,10 @@ MSTAR_DECLARE_PER_ISA(extern const FormatKernels format_f32; extern const Format
                       extern const FormatKernels format_q6_k;
                       extern const FormatKernels format_bf16_dot;
                       extern const FormatKernels format_q8_0_int8;
-                      extern const FormatKernels format_q4_0_int8;)
+                      extern const FormatKernels format_q4_0_int8;
+                      extern const FormatKernels format_q4_1_int8;
+                      extern const FormatKernels format_q5_0_int8;
+                      extern const FormatKernels format_q5_1_int8;
+                      extern const FormatKernels format_q4_k_int8;
+                      extern const FormatKernels format_q5_k_int8;
+                      extern const FormatKernels format_q6_k_int8;)

@@ -29,11 +29,24 @@ const FormatKernels& format_kernels(DType dtype) {
   }
 }
 
+const FormatKernels& int8_kernels(DType dtype) {
+  switch (dtype) {
+    case DType::kQ4_0: return format_q4_0_int8;
+    case DType::kQ4_1: return format_q4_1_int8;
+    case DType::kQ5_0: return format_q5_0_int8;
+    case DType::kQ5_1: return format_q5_1_int8;
+    case DType::kQ4_K: return format_q4_k_int8;
+    case DType::kQ5_K: return format_q5_k_int8;
+    case DType::kQ6_K: return format_q6_k_int8;
+    default: return format_q8_0_int8;
+  }
+}
+
 const FormatKernels& format_kernels(DType dtype, PackedX form) {
   switch (form) {
     case PackedX::kBF16Pairs: return format_bf16_dot;
-    case PackedX::kInt8: return format_q8_0_int8;
-    case PackedX::kInt8Nibbles: return format_q4_0_int8;
+    case PackedX::kInt8:
+    case PackedX::kInt8Nibbles: return int8_kernels(dtype);
     case PackedX::kF32: break;
   }
   return format_kernels(dtype);

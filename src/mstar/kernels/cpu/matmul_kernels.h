@@ -24,7 +24,8 @@ struct WeightPanels {
 enum class PackedX : uint8_t {
   kF32,          // [k_padded][h] f32
   kBF16Pairs,    // [k_padded / 2][h][2] bf16
-  kInt8,         // blocks of 32 k: [h] f32 scales, [h] i32 sums of codes, [8][h][4] i8 codes
+  kInt8,         // blocks of 32 k: [h] f32 scales, [h] sums of the first and of the last 16 codes
+                 // as i16 side by side, [8][h][4] i8 codes
   kInt8Nibbles,  // the same, each eight codes in the order 0, 2, 4, 6, 1, 3, 5, 7
 };
 

@@ -131,9 +131,9 @@ void pack_int8(const PackRowsParams& p, int64_t first, int64_t rows, uint8_t* ou
         }
       }
       const float scale = round_block(values, codes);
-      int32_t sum = 0;
+      int32_t half_sums[2] = {};
       for (int64_t index = 0; index < 32; ++index) {
-        sum += codes[index];
+        half_sums[index / 16] += codes[index];
         int64_t place = index;
         if (p.form == PackedX::kInt8Nibbles) {
           place = index / 8 * 8 + index % 2 * 4 + index % 8 / 2;
@@ -142,7 +142,9 @@ void pack_int8(const PackRowsParams& p, int64_t first, int64_t rows, uint8_t* ou
             static_cast<uint8_t>(codes[index]);
       }
       __builtin_memcpy(out + 4 * row, &scale, sizeof(scale));
-      __builtin_memcpy(out + 4 * (rows + row), &sum, sizeof(sum));
+      const int16_t sums[2] = {static_cast<int16_t>(half_sums[0]),
+                               static_cast<int16_t>(half_sums[1])};
+      __builtin_memcpy(out + 4 * (rows + row), sums, sizeof(sums));
     }
   }
 }

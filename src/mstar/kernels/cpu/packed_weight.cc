@@ -152,7 +152,8 @@ class ColumnWriter {
     for (int begin = 0; high_at >= 0 && begin < size; begin += 32) {
       uint32_t high = 0;
       for (int j = 0; j < 32; ++j) {
-        high |= (static_cast<uint32_t>(block.code[begin + j] + offset) >> 4 & 1U) << j;
+        const int at = j % 8 / 2 * 8 + j / 8 * 2 + j % 2;  // see panel_reader-inl.h
+        high |= (static_cast<uint32_t>(block.code[begin + j] + offset) >> 4 & 1U) << at;
       }
       put(entry(high_at + begin / 8, 4), high);
     }
@@ -164,7 +165,8 @@ class ColumnWriter {
       put(entry(2 + sixteen, 1), block.scale[sixteen]);
       uint32_t high = 0;
       for (int j = 0; j < 16; ++j) {
-        high |= (static_cast<uint32_t>(block.code[sixteen * 16 + j] + 32) >> 4 & 3U) << (2 * j);
+        const int at = j % 8 / 2 * 8 + j / 8 * 4 + j % 2 * 2;
+        high |= (static_cast<uint32_t>(block.code[sixteen * 16 + j] + 32) >> 4 & 3U) << at;
       }
       put(entry(18 + sixteen * 4, 4), high);
     }
@@ -253,7 +255,7 @@ WeightPanels PackedWeight::Data::view() const {
 
 PackedX PackedWeight::Data::form_of(DType x) const {
   if (int8_activations) {
-    return dtype == DType::kQ4_0 ? PackedX::kInt8Nibbles : PackedX::kInt8;
+    return dtype == DType::kQ8_0 ? PackedX::kInt8 : PackedX::kInt8Nibbles;
   }
   const bool dots = dtype == DType::kBF16 && x == DType::kBF16 && matmul_kernels(isa).dots_bf16;
   return dots ? PackedX::kBF16Pairs : PackedX::kF32;
@@ -272,8 +274,7 @@ PackedWeight PackedWeight::pack(const Tensor& weight,
   data->dtype = stored_dtype(weight.dtype(), format);
   data->n = weight.dim(0);
   data->k = weight.dim(1);
-  data->int8_activations = activations == Activations::kInt8 &&
-                           (data->dtype == DType::kQ8_0 || data->dtype == DType::kQ4_0);
+  data->int8_activations = activations == Activations::kInt8 && is_quantized(data->dtype);
   data->isa = active_isa();
   data->panel_width = matmul_kernels(data->isa).panel_width;
   const int block = panel_block_size(data->dtype);

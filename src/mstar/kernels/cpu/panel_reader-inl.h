@@ -16,7 +16,10 @@
 //   q5_0, q5_1          d f16, (m f16,) a word of 32 fifth bits, [4] words of 8 nibbles
 //   q4_k, q5_k          d f16, m f16, scale u8 [8], min u8 [8], (fifth bits [8],) nibbles [32]
 //   q6_k                d f16, scale i8 [16], upper bit pairs [16], nibbles [32]
-// Every entry is w columns side by side; a word holds ascending k from its low bits up.
+// Every entry is w columns side by side; a word holds ascending k from its low bits up, but for the
+// upper bits: value j of group g (eight values) of a word of 32 fifth bits stands at bit
+// 8 (j / 2) + 2 g + j % 2, of a word of 16 bit pairs at 8 (j / 2) + 4 g + 2 (j % 2), so that one
+// shift brings those of every other value of a group above nibbles that lie in the four bytes.
 #pragma once
 
 #include "mstar/kernels/cpu/matmul_vec-inl.h"
@@ -206,16 +209,17 @@ struct PanelReader<DType::kQ4_0> {
 template <bool kFifthBit>
 struct NibbleWords {
   U word;
-  U high;  // the group's fifth bits from bit 0 up
+  U high;  // the group's fifth bits: that of value j at bit 8 (j / 2) + j % 2
 
   MSTAR_INLINE void load_group(const uint8_t* p) { word = load_words(p); }
 
-  MSTAR_INLINE void load_high(const uint8_t* p, int g) { high = load_words(p) >> (8 * g); }
+  MSTAR_INLINE void load_high(const uint8_t* p, int g) { high = load_words(p) >> (2 * g); }
 
   MSTAR_INLINE F scaled(int j, F scale, F bias) const {
     U code = (word >> (4 * j)) & 15U;
     if constexpr (kFifthBit) {
-      code |= (j < 4 ? high << (4 - j) : high >> (j - 4)) & 16U;
+      const int at = 8 * (j / 2) + j % 2;
+      code |= (at < 4 ? high << (4 - at) : high >> (at - 4)) & 16U;
     }
     return mul_add(to_floats(code), scale, bias);
   }
@@ -307,12 +311,13 @@ struct PanelReader<DType::kQ6_K> {
     scale = load_halfs(block) * load_i8(block + (2 + sixteen) * kPanel);
     bias = scale * splat(-32.0F);
     word = load_words(block + (kWordsAt + 16 * sub + 4 * g) * kPanel);
-    high = load_words(block + (kHighAt + 4 * sixteen) * kPanel) >> (16 * (g % 2));
+    high = load_words(block + (kHighAt + 4 * sixteen) * kPanel) >> (4 * (g % 2));
   }
 
   MSTAR_INLINE F value(int j) const {
     const U low = (word >> (4 * j)) & 15U;
-    const U two = (j < 2 ? high << (4 - 2 * j) : high >> (2 * j - 4)) & 48U;
+    const int at = 8 * (j / 2) + 2 * (j % 2);
+    const U two = (at < 4 ? high << (4 - at) : high >> (at - 4)) & 48U;
     return mul_add(to_floats(low | two), scale, bias);
   }
 };

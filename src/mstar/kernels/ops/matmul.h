@@ -16,8 +16,8 @@ enum class WeightFormat : uint8_t { kKeep, kF32, kBF16, kInt8 };
 // How f32 or bf16 activations meet a block-quantized weight. kExact decodes the weight and
 // multiplies in f32. kInt8 rounds each 32 consecutive activations of a row to int8 with a scale of
 // their own and dots integers, as llama.cpp does: up to three times faster with one row, with a
-// relative error of about 0.5 % in each block's sum (docs/decisions/010-matmul.md). It serves q8_0
-// and q4_0; other types stay exact.
+// relative error of about 0.5 % in each block's sum (docs/decisions/010-matmul.md). It serves all
+// block types; weights of other types stay exact.
 enum class Activations : uint8_t { kExact, kInt8 };
 
 // A weight matrix [out_features n, in_features k] rearranged once into the panels that the
