@@ -1,6 +1,8 @@
 // Cosmos3 checkpoints through runtime and service: what a client asks and gets.
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
 #include <condition_variable>
 #include <cstring>
 #include <filesystem>
@@ -8,13 +10,18 @@
 #include <mutex>
 
 #include "mstar/base/error.h"
+#include "mstar/base/text_file.h"
 #include "mstar/checkpoint/safetensors.h"
+#include "mstar/graph/compile.h"
+#include "mstar/media/image.h"
 #include "mstar/media/png.h"
+#include "mstar/media/video.h"
 #include "mstar/models/cosmos3/pipeline.h"
 #include "mstar/models/cosmos3/vae_ops.h"
 #include "mstar/models/registry.h"
 #include "mstar/runtime/runtime.h"
 #include "mstar/runtime/service.h"
+#include "mstar/server/encoding.h"
 #include "mstar/tensor/compare.h"
 
 namespace mstar {
@@ -78,15 +85,16 @@ struct Question {
   std::string prompt = "a dog on the grass";
   std::string parameters = "{}";
   graph::Modality output = graph::Modality::kImage;
-  std::string picture;  // PNG
+  std::string picture{};  // PNG and the like
+  std::string film{};     // MP4 and the like
 };
 
 // One checkpoint being served.
 class Served {
  public:
-  explicit Served(const std::string& folder)
+  explicit Served(const std::string& folder, const RuntimeOptions& options = {.num_threads = 2})
       : model_(open_model(folder, Json::object())),
-        runtime_(*model_, Deployment{}, {.num_threads = 2}),
+        runtime_(*model_, Deployment{}, options),
         service_(*model_, runtime_.conductor()) {}
 
   std::shared_ptr<Answer> ask(const Question& question, Service::Ticket* ticket = nullptr) {
@@ -100,6 +108,11 @@ class Served {
                                std::make_shared<const std::string>(question.picture),
                                "picture.png"});
     }
+    if (!question.film.empty()) {
+      request.media.push_back({graph::Modality::kVideo,
+                               std::make_shared<const std::string>(question.film),
+                               "film.mp4"});
+    }
     auto answer = std::make_shared<Answer>();
     const Service::Ticket own = service_.submit(std::move(request), answer, true);
     if (ticket != nullptr) {
@@ -112,6 +125,18 @@ class Served {
     auto answer = ask(question);
     answer->wait();
     return answer;
+  }
+
+  // Values and cache pages that requests hold.
+  int64_t num_held() {
+    int64_t held = 0;
+    for (const Scheduler::Stats& stats : runtime_.scheduler_stats()) {
+      held += stats.num_live_payloads + stats.num_requests;
+    }
+    for (const KvUsage& usage : runtime_.kv_usage(0)) {
+      held += usage.stats.num_pages - usage.stats.num_free + usage.stats.num_open_requests;
+    }
+    return held;
   }
 
  private:
@@ -190,38 +215,139 @@ TEST(Cosmos3Serve, TheSameSeedGivesTheSameBytesInAnyCompany) {
   }
 }
 
-TEST(Cosmos3Serve, VideoFromTextAndFromAPicture) {
+std::string test_file(const std::string& name) {
+  return read_text_file(std::string(MSTAR_SOURCE_DIR "/tests/media/") + name);
+}
+
+// The frames of an answer's only chunk, an MP4; empty after a failure.
+Tensor film_of(const Answer& answer) {
+  if (answer.failed || answer.chunks.size() != 1) {
+    ADD_FAILURE() << answer.message << answer.chunks.size() << " chunks";
+    return {};
+  }
+  const OutputChunk& chunk = answer.chunks[0];
+  EXPECT_EQ(chunk.metadata.at("format").get_string(), "mp4");
+  const VideoClip clip = read_video(chunk.data);
+  EXPECT_EQ(clip.frames.dim(0), chunk.metadata.at("num_frames").get_int());
+  EXPECT_EQ(clip.fps, chunk.metadata.at("fps").get_double());
+  return clip.frames;
+}
+
+const char* const kSmallVideo =
+    R"({"size":"64x48","num_frames":5,"num_inference_steps":2,"seed":3,"fps":16})";
+
+TEST(Cosmos3Serve, VideoFromTextAPictureAndAFilm) {
+  const auto video = graph::Modality::kVideo;
   for (const char* name : {"nano", "edge"}) {
     Served served(checkpoint(name));
-    const std::string parameters =
-        R"({"size":"64x48","num_frames":5,"num_inference_steps":2,"seed":3,"fps":16})";
-    const auto from_text =
-        served.get({.parameters = parameters, .output = graph::Modality::kVideo});
-    ASSERT_FALSE(from_text->failed) << from_text->message;
-    ASSERT_EQ(from_text->chunks.size(), 1U);
-    EXPECT_EQ(from_text->chunks[0].data.size(), 5U * 48 * 64 * 3);
-    EXPECT_EQ(from_text->chunks[0].metadata.at("num_frames").get_int(), 5);
-    const auto from_picture = served.get(
-        {.parameters = parameters, .output = graph::Modality::kVideo, .picture = picture(50, 70)});
-    ASSERT_FALSE(from_picture->failed) << from_picture->message;
+    const auto from_text = served.get({.parameters = kSmallVideo, .output = video});
+    EXPECT_EQ(film_of(*from_text).shape(), (Shape{5, 48, 64, 3}));
+    EXPECT_EQ(from_text->chunks[0].metadata.at("seconds").get_double(), 5.0 / 16.0);
+    const auto from_picture =
+        served.get({.parameters = kSmallVideo, .output = video, .picture = picture(50, 70)});
+    EXPECT_EQ(film_of(*from_picture).dim(0), 5);
     EXPECT_NE(from_picture->chunks[0].data, from_text->chunks[0].data);
+    const auto from_film =
+        served.get({.parameters = kSmallVideo, .output = video, .film = test_file("film.webm")});
+    EXPECT_EQ(film_of(*from_film).dim(0), 5);
+    EXPECT_NE(from_film->chunks[0].data, from_picture->chunks[0].data);
   }
+}
+
+TEST(Cosmos3Serve, BareFramesAreWhatTheFilmShows) {
+  Served served(checkpoint("nano"));
+  const auto film = served.get({.parameters = kSmallVideo, .output = graph::Modality::kVideo});
+  std::string parameters = kSmallVideo;
+  parameters.back() = ',';
+  const auto bare = served.get(
+      {.parameters = parameters + R"("video_format":"rgb24"})", .output = graph::Modality::kVideo});
+  ASSERT_FALSE(bare->failed) << bare->message;
+  ASSERT_EQ(bare->chunks.size(), 1U);
+  const std::string& frames = bare->chunks[0].data;
+  ASSERT_EQ(frames.size(), 5U * 48 * 64 * 3);
+  const Tensor shown = film_of(*film);
+  // Brightness: colour has half the resolution, and these weights make noise.
+  double distance = 0.0;
+  for (size_t i = 0; i < frames.size(); i += 3) {
+    double luma = 0.0;
+    constexpr double kWeights[] = {0.299, 0.587, 0.114};
+    for (size_t colour = 0; colour < 3; ++colour) {
+      luma += kWeights[colour] *
+              (static_cast<unsigned char>(frames[i + colour]) - shown.data<uint8_t>()[i + colour]);
+    }
+    distance += std::abs(luma);
+  }
+  EXPECT_LT(distance / (static_cast<double>(frames.size()) / 3.0), 8.0);
+}
+
+TEST(Cosmos3Serve, PicturesOfAllKindsAreRead) {
+  Served served(checkpoint("nano"));
+  for (const char* name : {"alpha.webp", "turned6.jpg", "cmyk.jpg", "palette.gif", "alpha.bmp"}) {
+    const auto answer = served.get(
+        {.parameters = kSmallVideo, .output = graph::Modality::kVideo, .picture = test_file(name)});
+    EXPECT_EQ(film_of(*answer).dim(0), 5) << name;
+  }
+  const auto broken = served.get({.parameters = kSmallVideo,
+                                  .output = graph::Modality::kVideo,
+                                  .picture = test_file("rgb.jpg").substr(0, 400)});
+  EXPECT_TRUE(broken->failed);
+  EXPECT_EQ(broken->code, ErrorCode::kUnsupportedMedia) << broken->message;
+}
+
+// The last frames of a film are others than its first.
+TEST(Cosmos3Serve, EitherEndOfAFilmIsKept) {
+  Served served(checkpoint("nano"));
+  const auto with = [&](const char* keep) {
+    return served.get(
+        {.parameters = std::string(R"({"size":"64x48","num_frames":9,"num_inference_steps":1,)") +
+                       R"("seed":3,"condition_frame_indexes_vision":0,"condition_video_keep":")" +
+                       keep + "\"}",
+         .output = graph::Modality::kVideo,
+         .film = test_file("film.mp4")});
+  };
+  const auto first = with("first");
+  const auto last = with("last");
+  EXPECT_EQ(film_of(*first).dim(0), 9);
+  EXPECT_NE(first->chunks[0].data, last->chunks[0].data);
 }
 
 TEST(Cosmos3Serve, VideoWithSound) {
   Served served(checkpoint("nano"));
-  const auto answer = served.get(
-      {.parameters =
-           R"({"size":"64x48","num_frames":5,"num_inference_steps":2,"generate_sound":true})",
-       .output = graph::Modality::kVideo});
-  ASSERT_FALSE(answer->failed) << answer->message;
-  ASSERT_EQ(answer->chunks.size(), 2U);
-  for (const OutputChunk& chunk : answer->chunks) {
-    if (chunk.modality == graph::Modality::kAudio) {
-      // 5 frames at 24 a second, 750 samples a second, two channels of 16 bits.
-      EXPECT_EQ(chunk.data.size(), 156U * 2 * 2);
-    }
+  const char* const parameters =
+      R"({"size":"64x48","num_frames":5,"num_inference_steps":2,"generate_sound":true,"seed":4})";
+  const auto answer = served.get({.parameters = parameters, .output = graph::Modality::kVideo});
+  EXPECT_EQ(film_of(*answer).dim(0), 5);
+  EXPECT_TRUE(answer->chunks[0].metadata.at("has_sound").get_bool());
+  const AudioClip inside = read_audio(answer->chunks[0].data, {});
+  EXPECT_EQ(inside.num_channels(), 2);
+  EXPECT_NEAR(inside.seconds(), 5.0 / 24.0, 0.13);  // AAC comes in frames of 1024 samples
+  // The sound alone: 5 frames at 24 a second, 750 samples a second, two channels of 16 bits.
+  const auto sound = served.get({.parameters = parameters, .output = graph::Modality::kAudio});
+  ASSERT_FALSE(sound->failed) << sound->message;
+  ASSERT_EQ(sound->chunks.size(), 1U);
+  EXPECT_EQ(sound->chunks[0].data.size(), 156U * 2 * 2);
+  EXPECT_EQ(sound->chunks[0].metadata.at("sample_rate").get_int(), 750);
+}
+
+TEST(Cosmos3Serve, GivenNoiseTakesTheSeedsPlace) {
+  Served served(checkpoint("nano"));
+  const auto config = cosmos3::Cosmos3Config::load(checkpoint("nano"));
+  std::vector<float> noise(static_cast<size_t>(config.transformer.latent_channel * 4 * 6));
+  for (size_t i = 0; i < noise.size(); ++i) {
+    noise[i] = static_cast<float>(i % 7) - 3.0F;
   }
+  const std::string base64 =
+      encode_base64({reinterpret_cast<const char*>(noise.data()), noise.size() * sizeof(float)});
+  const auto with = [&](int seed) {
+    return served.get({.parameters = R"({"size":"96x64","num_inference_steps":2,"seed":)" +
+                                     std::to_string(seed) + R"(,"noise":")" + base64 + "\"}"});
+  };
+  const auto one = with(1);
+  ASSERT_FALSE(one->failed) << one->message;
+  EXPECT_EQ(one->chunks[0].data, with(2)->chunks[0].data);
+  const auto wrong = served.get({.parameters = R"({"size":"96x96","noise":")" + base64 + "\"}"});
+  EXPECT_TRUE(wrong->failed);
+  EXPECT_NE(wrong->message.find("\"noise\""), std::string::npos) << wrong->message;
 }
 
 TEST(Cosmos3Serve, ActionsInAndOut) {
@@ -247,7 +373,14 @@ TEST(Cosmos3Serve, ActionsInAndOut) {
        .output = graph::Modality::kVideo,
        .picture = picture(48, 64)});
   ASSERT_FALSE(forward->failed) << forward->message;
-  EXPECT_EQ(forward->chunks[0].data.size(), 5U * 48 * 64 * 3);
+  EXPECT_EQ(film_of(*forward).shape(), (Shape{5, 48, 64, 3}));
+  const auto inverse = served.get(
+      {.parameters = "{" + common + R"(,"action_mode":"inverse_dynamics","raw_action_dim":9})",
+       .output = graph::Modality::kAction,
+       .film = test_file("film.mkv")});
+  ASSERT_FALSE(inverse->failed) << inverse->message;
+  EXPECT_EQ(inverse->chunks[0].data.size(), 4U * 12 * sizeof(float));
+  EXPECT_NE(inverse->chunks[0].data, policy->chunks[0].data);
 }
 
 TEST(Cosmos3Serve, DistilledCheckpointTakesItsOwnSteps) {
@@ -277,7 +410,65 @@ TEST(Cosmos3Serve, RefusesWhatTheCheckpointCannotDo) {
                  {.parameters = R"({"action_mode":"policy","raw_action_dim":3,"domain_id":1})",
                   .output = graph::Modality::kAction},
                  "image");
+  Served distilled(checkpoint("distilled"));
+  expect_refused(distilled,
+                 {.parameters = R"({"action_mode":"policy","raw_action_dim":3,"domain_id":0})",
+                  .output = graph::Modality::kAction,
+                  .picture = picture(48, 64)},
+                 "no action heads");
+  expect_refused(nano, {.parameters = R"({"seconds":"soon"})", .output = video}, "seconds");
   expect_refused(edge, {.parameters = R"({"use_karras_sigmas":true})"}, "use_karras_sigmas");
+}
+
+TEST(Cosmos3Serve, OnlyWhatServedOutputsNeedIsLoaded) {
+  const auto model =
+      open_model(checkpoint("nano"), Json::parse(R"({"output_modalities":["image"]})"));
+  const graph::CompiledModel graph = graph::compile(model->get_graph_walk_graphs());
+  EXPECT_EQ(graph.nodes, (std::vector<std::string>{"dit", "vae_decoder"}));
+  ModelRequest request;
+  request.messages.push_back({"user", {{.text = "waves"}}});
+  request.output_modalities = {graph::Modality::kVideo};
+  EXPECT_THROW(model->process_prompt(request), Error);
+  EXPECT_THROW(open_model(checkpoint("edge"), Json::parse(R"({"output_modalities":["audio"]})")),
+               Error);
+}
+
+TEST(Cosmos3Serve, MemoryIsCheckedBeforeItIsTaken) {
+  const auto model = open_model(checkpoint("nano"), Json::object());
+  try {
+    Runtime runtime(*model, Deployment{}, {.num_threads = 1, .memory_bytes = 1000000});
+    ADD_FAILURE() << "fits a megabyte";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_NE(std::string(error.what()).find("have 1.0 MB"), std::string::npos) << error.what();
+    for (const char* item : {"dit weights 0.",
+                             "vae decoder weights 1.",
+                             "vae encoder weights 0.",
+                             "sound decoder weights 0.",
+                             "kv pool 4."}) {
+      EXPECT_NE(std::string(error.what()).find(item), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_NO_THROW(Runtime(*model, Deployment{}, {.num_threads = 1, .memory_bytes = 1000000000}));
+}
+
+// The towers' matrices as 8-bit integers: nearly the same picture.
+TEST(Cosmos3Serve, QuantizedTowersDrawNearlyTheSame) {
+  RuntimeOptions options{.num_threads = 2};
+  options.engine.quantization = "int8";
+  Served exact(checkpoint("nano"));
+  Served quantized(checkpoint("nano"), options);
+  const auto a = exact.get({.parameters = kSmallImage});
+  const auto b = quantized.get({.parameters = kSmallImage});
+  ASSERT_FALSE(b->failed) << b->message;
+  EXPECT_NE(a->chunks[0].data, b->chunks[0].data);
+  const Tensor left = decode_image(a->chunks[0].data);
+  const Tensor right = decode_image(b->chunks[0].data);
+  double distance = 0.0;
+  for (int64_t i = 0; i < left.num_elements(); ++i) {
+    distance += std::abs(left.data<uint8_t>()[i] - right.data<uint8_t>()[i]);
+  }
+  EXPECT_LT(distance / static_cast<double>(left.num_elements()), 4.0);
 }
 
 TEST(Cosmos3Serve, CancellingEndsTheLoop) {
@@ -296,14 +487,34 @@ TEST(Cosmos3Serve, CancellingEndsTheLoop) {
   EXPECT_FALSE(served.get({.parameters = kSmallImage})->failed);
 }
 
-// A copy of the nano checkpoint whose transformer `change` may alter.
+TEST(Cosmos3Serve, CancellingWhileDecodingGivesEverythingBack) {
+  Served served(checkpoint("nano"));
+  Service::Ticket ticket;
+  // One step, then 32 latent frames to decode, one after the other.
+  const auto answer = served.ask({.parameters = R"({"size":"256x256","num_frames":125,)"
+                                                R"("num_inference_steps":1,"guidance_scale":1})",
+                                  .output = graph::Modality::kVideo},
+                                 &ticket);
+  answer->wait_for_progress();
+  const auto asked = std::chrono::steady_clock::now();
+  ticket.cancel();
+  answer->wait();
+  EXPECT_TRUE(answer->failed);
+  EXPECT_EQ(answer->code, ErrorCode::kCancelled);
+  EXPECT_LT(std::chrono::steady_clock::now() - asked, std::chrono::seconds(20));
+  EXPECT_FALSE(served.get({.parameters = kSmallImage})->failed);
+  EXPECT_EQ(served.num_held(), 0);
+}
+
+// A copy of the nano checkpoint of which `change` may alter the tensors of `part`.
 std::string altered_checkpoint(
     const std::string& name,
-    const std::function<void(std::vector<std::pair<std::string, Tensor>>&)>& change) {
+    const std::function<void(std::vector<std::pair<std::string, Tensor>>&)>& change,
+    const std::string& part = "transformer") {
   const fs::path folder = fs::temp_directory_path() / ("mstar_cosmos3_" + name);
   fs::remove_all(folder);
   fs::copy(checkpoint("nano"), folder, fs::copy_options::recursive);
-  const std::string file = (folder / "transformer/diffusion_pytorch_model.safetensors").string();
+  const std::string file = (folder / part / "diffusion_pytorch_model.safetensors").string();
   std::vector<std::pair<std::string, Tensor>> tensors;
   {
     const auto reader = SafetensorsFile::open(file);
@@ -330,6 +541,29 @@ TEST(Cosmos3Serve, ABrokenWeightFailsTheRequestNamingTheStep) {
   const auto answer = served.get({.parameters = kSmallImage});
   EXPECT_TRUE(answer->failed);
   EXPECT_NE(answer->message.find("dit, image_gen, step 1"), std::string::npos) << answer->message;
+  fs::remove_all(folder);
+}
+
+TEST(Cosmos3Serve, ABrokenWeightOfADecoderNamesIt) {
+  const std::string folder = altered_checkpoint(
+      "nan_vae",
+      [](auto& tensors) {
+        for (auto& [name, tensor] : tensors) {
+          if (name == "decoder.conv_out.bias" || name == "encoder.conv_out.bias") {
+            tensor = Tensor::zeros(tensor.shape(), DType::kF32);
+            tensor.template data<float>()[0] = std::numeric_limits<float>::infinity();
+          }
+        }
+      },
+      "vae");
+  Served served(folder);
+  const auto image = served.get({.parameters = kSmallImage});
+  EXPECT_TRUE(image->failed);
+  EXPECT_NE(image->message.find("vae_decoder, image_gen"), std::string::npos) << image->message;
+  const auto video = served.get(
+      {.parameters = kSmallVideo, .output = graph::Modality::kVideo, .picture = picture(48, 64)});
+  EXPECT_TRUE(video->failed);
+  EXPECT_NE(video->message.find("vae_encoder, prefill_cond"), std::string::npos) << video->message;
   fs::remove_all(folder);
 }
 

@@ -6,6 +6,7 @@
 #include "mstar/cli/commands.h"
 #include "mstar/cli/loaded_model.h"
 #include "mstar/graph/print.h"
+#include "mstar/runtime/memory_check.h"
 #include "mstar/tensor/cpu_stream.h"
 
 namespace mstar {
@@ -79,6 +80,7 @@ Json inspect_json(const OpenedModel& opened) {
                        {"parameters", model.parameters.describe()},
                        {"resources", std::move(resources)},
                        {"memory_plan", std::move(memory)},
+                       {"memory_available_bytes", opened.options.memory_bytes},
                        {"walks", graph::to_json(graph)}});
 }
 
@@ -111,6 +113,14 @@ void print_text(const OpenedModel& opened) {
     total += item.size_bytes;
   }
   std::printf("  %-24s %10.1f MiB\n", "together", static_cast<double>(total) / (1 << 20));
+  const int64_t have = opened.options.memory_bytes;
+  std::printf("  %s\n",
+              str_cat("needs ",
+                      gigabytes(total),
+                      ", have ",
+                      gigabytes(have),
+                      total > have ? ": does not fit" : "")
+                  .c_str());
 }
 
 }  // namespace

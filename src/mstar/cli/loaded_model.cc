@@ -6,6 +6,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/models/registry.h"
+#include "mstar/runtime/memory_check.h"
 
 namespace mstar {
 
@@ -48,6 +49,12 @@ std::vector<Flag> model_flags() {
        .value = "KIND",
        .fallback = "none",
        .help = "none, int8 or exact (f32 products for q8_0 and q4_0)"},
+      {.name = "outputs",
+       .value = "LIST",
+       .help = "modalities to serve, of those the model makes; only what they need is loaded"},
+      {.name = "memory-gb",
+       .value = "GB",
+       .help = "that weights and pools may take; what the machine has free unless given"},
       {.name = "device", .value = "DEVICE", .fallback = "cpu", .help = "cpu"},
       {.name = "threads", .value = "N", .fallback = "0", .help = "of compute; 0: all processors"},
       {.name = "enforce-eager", .help = "no captured graphs"},
@@ -118,6 +125,16 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
     fail_choice("quantization", quantization, "none, int8 or exact");
   }
   options.engine.quantization = quantization == "none" ? "" : quantization;
+  options.memory_bytes = flags.has("memory-gb")
+                             ? static_cast<int64_t>(flags.get_double("memory-gb", 0.001, 1e6) * 1e9)
+                             : available_memory();
+  if (flags.has("outputs")) {
+    Json outputs = Json::array();
+    for (const std::string& word : split_list(flags.get("outputs"))) {
+      outputs.push_back(word);
+    }
+    out.deployment.model_kwargs.set("output_modalities", std::move(outputs));
+  }
   if (flags.get("device") != "cpu") {
     fail_choice("device", flags.get("device"), "cpu");
   }

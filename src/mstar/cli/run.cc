@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <mutex>
 
@@ -12,7 +13,10 @@
 #include "mstar/base/text_file.h"
 #include "mstar/cli/commands.h"
 #include "mstar/cli/loaded_model.h"
+#include "mstar/media/audio.h"
+#include "mstar/media/image.h"
 #include "mstar/server/encoding.h"
+#include "mstar/server/http/message.h"
 
 namespace mstar {
 
@@ -32,7 +36,9 @@ struct RunResult {
 // Prints text as it comes and waits for the end. The model's threads write, the main one waits.
 class RunSink final : public ChunkSink {
  public:
-  RunSink(ProgressBar& bar, bool print) : bar_(bar), print_(print) {}
+  // `wanted`: of the media that come, the one that is kept.
+  RunSink(ProgressBar& bar, Modality wanted, bool print)
+      : bar_(bar), wanted_(wanted), print_(print) {}
 
   void on_chunk(OutputChunk chunk) override {
     const std::lock_guard lock(mutex_);
@@ -40,6 +46,9 @@ class RunSink final : public ChunkSink {
       result_.first_chunk_seconds = elapsed();
     }
     if (chunk.modality != Modality::kText) {
+      if (chunk.modality != wanted_) {
+        return;
+      }
       result_.media += chunk.data;
       result_.metadata = chunk.metadata;
       return;
@@ -87,6 +96,7 @@ class RunSink final : public ChunkSink {
   double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
   ProgressBar& bar_;
+  const Modality wanted_;
   const bool print_;
   const Clock::time_point begin_ = Clock::now();
   std::mutex mutex_;
@@ -227,15 +237,53 @@ ModelRequest read_request(const Flags& flags,
   return request;
 }
 
-void write_file(const std::string& path, const RunResult& result, Modality modality) {
-  std::string bytes = modality == Modality::kText ? result.text : result.media;
-  if (modality == Modality::kAudio) {
-    const Json* rate = result.metadata.find("sample_rate");
-    const Json* channels = result.metadata.find("num_channels");
-    bytes = wav_file(result.media,
-                     rate != nullptr ? rate->get_int() : 24000,
-                     channels != nullptr ? channels->get_int() : 1);
+std::string lower_extension(const std::string& path) {
+  const size_t dot = path.rfind('.');
+  return dot == std::string::npos ? "" : lower_ascii(std::string_view(path).substr(dot + 1));
+}
+
+// Rows of actions as JSON: [[…], …].
+std::string action_rows(const RunResult& result) {
+  const int64_t columns = result.metadata.at("shape")[1].get_int();
+  Json rows = Json::array();
+  Json row = Json::array();
+  for (size_t offset = 0; offset + sizeof(float) <= result.media.size(); offset += sizeof(float)) {
+    float value = 0.0F;
+    std::memcpy(&value, result.media.data() + offset, sizeof(value));
+    row.push_back(static_cast<double>(value));
+    if (static_cast<int64_t>(row.size()) == columns) {
+      rows.push_back(std::exchange(row, Json::array()));
+    }
   }
+  return rows.dump() + "\n";
+}
+
+std::string sound_file(const RunResult& result, const std::string& extension) {
+  const Json* rate = result.metadata.find("sample_rate");
+  const Json* channels = result.metadata.find("num_channels");
+  const std::string word = extension == "ogg" ? "opus" : extension;
+  return write_audio(from_pcm16(result.media,
+                                rate != nullptr ? rate->get_int() : 24000,
+                                channels != nullptr ? channels->get_int() : 1),
+                     parse_audio_format(word).value_or(AudioFormat::kWav));
+}
+
+// The answer in the format that the file's name asks for.
+std::string file_bytes(const std::string& path, const RunResult& result, Modality modality) {
+  const std::string extension = lower_extension(path);
+  switch (modality) {
+    case Modality::kText: return result.text;
+    case Modality::kAudio: return sound_file(result, extension);
+    case Modality::kImage:
+      return extension == "jpg" || extension == "jpeg" ? encode_jpeg(decode_image(result.media))
+                                                       : result.media;
+    case Modality::kAction: return extension == "json" ? action_rows(result) : result.media;
+    default: return result.media;
+  }
+}
+
+void write_file(const std::string& path, const RunResult& result, Modality modality) {
+  const std::string bytes = file_bytes(path, result, modality);
   std::ofstream file(path, std::ios::binary);
   file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   file.close();
@@ -288,7 +336,7 @@ int run_command(const std::vector<std::string>& words) {
   const bool as_json = flags.get_bool("json");
   ProgressBar bar(!as_json);
   LoadedModel loaded = load_model(std::move(opened), bar);
-  auto sink = std::make_shared<RunSink>(bar, modality == Modality::kText && !as_json);
+  auto sink = std::make_shared<RunSink>(bar, modality, modality == Modality::kText && !as_json);
   loaded.service->submit(std::move(request), sink, true);
   const RunResult result = sink->wait();
   if (!path.empty()) {

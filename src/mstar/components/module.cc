@@ -54,7 +54,7 @@ void Module::finalize(const FinalizeOptions& options) {
   MSTAR_CHECK(!finalized_, "finalize() was called before");
   finalized_ = true;
   for (const auto& [name, child] : children_) {
-    child->finalize(options);
+    child->finalize(options_of_child(name, options));
   }
   pack(options);
 }

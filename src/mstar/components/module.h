@@ -60,6 +60,13 @@ class Module {
   // `child` must be a member, or owned by one.
   void add_module(std::string name, Module& child);
 
+  // How the child of that name is packed: a model may spare some a lossy format.
+  virtual FinalizeOptions options_of_child(std::string_view name,
+                                           const FinalizeOptions& options) const {
+    (void)name;
+    return options;
+  }
+
   // Turns this module's own parameters into what forward() reads.
   virtual void pack(const FinalizeOptions& options) { (void)options; }
 

@@ -1,6 +1,7 @@
 #include "mstar/runtime/runtime.h"
 
 #include "mstar/base/str_cat.h"
+#include "mstar/runtime/memory_check.h"
 
 namespace mstar {
 
@@ -27,6 +28,29 @@ NodePolicy policy_of(const Engine& engine) {
   return policy;
 }
 
+// Nothing is allocated that would not fit.
+void check_plan(const Model& model,
+                const std::vector<std::vector<std::string>>& nodes,
+                ThreadPool& pool,
+                const RuntimeOptions& options) {
+  if (options.memory_bytes <= 0) {
+    return;
+  }
+  CpuStream stream(pool);
+  const LoadContext context{.pool = pool,
+                            .stream = stream,
+                            .activation_dtype = options.engine.activation_dtype,
+                            .quantization = options.engine.quantization,
+                            .progress = {}};
+  std::vector<MemoryItem> plan;
+  for (const std::vector<std::string>& of_worker : nodes) {
+    for (MemoryItem& item : model.memory_plan(of_worker, context)) {
+      plan.push_back(std::move(item));
+    }
+  }
+  check_memory(plan, options.memory_bytes);
+}
+
 }  // namespace
 
 Runtime::Runtime(Model& model, const Deployment& deployment, RuntimeOptions options)
@@ -35,6 +59,7 @@ Runtime::Runtime(Model& model, const Deployment& deployment, RuntimeOptions opti
   const auto nodes = nodes_by_worker(graph_, placements);
   options.engine.resource_overrides = deployment.resources;
   options.engine.max_num_requests = static_cast<int32_t>(deployment.max_concurrent_requests);
+  check_plan(model, nodes, pool_, options);
   workers_.resize(nodes.size());
   std::vector<Scheduler*> schedulers;
   for (size_t index = 0; index < nodes.size(); ++index) {

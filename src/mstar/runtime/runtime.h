@@ -21,6 +21,7 @@ struct RuntimeOptions {
   int num_threads = 0;  // of the compute pool; 0: the machine's processors
   int64_t max_queued_requests = 256;
   int64_t max_batch_tokens = 512;
+  int64_t memory_bytes = 0;  // for weights and pools, checked before they are made; 0: unchecked
 };
 
 // A model being served in this process: workers with their engines and schedulers, and the

@@ -15,6 +15,7 @@ namespace {
 struct GenerateRequest {
   ModelRequest request;
   bool streaming = true;
+  bool progress = false;  // lines of steps in the stream
 };
 
 std::vector<Modality> parse_modalities(std::string_view list, std::string_view where) {
@@ -102,6 +103,8 @@ GenerateRequest parse_generate(const HttpRequest& http,
       request.output_modalities = parse_modalities(field.data, field.name);
     } else if (field.name == "streaming") {
       out.streaming = parse_bool(field.data, field.name);
+    } else if (field.name == "progress") {
+      out.progress = parse_bool(field.data, field.name);
     } else if (field.name == "model_kwargs") {
       if (!trim(field.data).empty()) {
         request.parameters = Json::parse(field.data, "model_kwargs", 32);
@@ -169,6 +172,12 @@ class GenerateStream final : public Answer {
     }
   }
 
+  void progress(size_t, std::string_view loop, int64_t iteration, int64_t limit) override {
+    open();
+    writer().write(ndjson_line(
+        "progress", "", Json::object({{"loop", loop}, {"step", iteration}, {"num_steps", limit}})));
+  }
+
   void done(size_t, const Completion&) override { open(); }
 
   void all_done() override { writer().finish(); }
@@ -227,7 +236,7 @@ void generate(ServerContext& context,
           return generate_document(outcomes.front(), id);
         });
   }
-  answer->run(*backend, {std::move(parsed.request)});
+  answer->run(*backend, {std::move(parsed.request)}, parsed.streaming && parsed.progress);
 }
 
 }  // namespace

@@ -169,6 +169,9 @@ std::unique_ptr<NodeInputs> Cosmos3DiTSubmodule::prepare_inputs(std::string_view
   auto* denoiser = state.kwargs.find<std::shared_ptr<Denoiser>>(kDenoiser);
   if (denoiser == nullptr) {
     GenState start = draw_noise(transformer_->config(), request.plan.layout, request.seed);
+    if (request.noise.defined()) {
+      start.vision = request.noise;
+    }
     if (request.plan.layout.clean_actions) {
       start.actions = request.given_actions;
     }

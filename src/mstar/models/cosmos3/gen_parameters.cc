@@ -26,6 +26,10 @@ void add_sizes(std::vector<RequestParameter>& out) {
                  .max = 1 << 20,
                  .unit = "frames",
                  .help = "1 makes an image; videos come out at the next 4k + 1 below"});
+  out.push_back({.name = "seconds",
+                 .type = Type::kAny,
+                 .unit = "seconds",
+                 .help = "length of the video instead of num_frames: a number, also as text"});
   out.push_back({.name = "fps",
                  .type = Type::kFloat,
                  .fallback = 24.0,
@@ -63,6 +67,12 @@ void add_sampling(std::vector<RequestParameter>& out) {
                  .type = Type::kBool,
                  .help = "the karras schedule instead of an even one"});
   out.push_back({.name = "seed", .type = Type::kInt, .min = 0.0, .help = "same seed, same result"});
+  constexpr int kMaxNoiseBytes = 1 << 30;  // a request's body is bounded before
+  out.push_back({.name = "noise",
+                 .type = Type::kString,
+                 .help = "what the latents start from instead of the seed's noise: base64 of f32 "
+                         "[channels, latent frames, height / 16, width / 16]",
+                 .max_length = kMaxNoiseBytes});
 }
 
 void add_prompts(std::vector<RequestParameter>& out) {
@@ -99,6 +109,10 @@ void add_conditioning(std::vector<RequestParameter>& out) {
 }
 
 void add_actions(const Cosmos3Config& config, std::vector<RequestParameter>& out) {
+  // Without action heads requests still get an answer that says so.
+  const TransformerConfig& heads = config.transformer;
+  const int64_t num_domains = heads.action_gen ? heads.num_embodiment_domains : 32;
+  const int64_t width = heads.action_gen ? heads.action_dim : 64;
   out.push_back({.name = "action_mode",
                  .type = Type::kString,
                  .choices = {"forward_dynamics", "inverse_dynamics", "policy"},
@@ -112,7 +126,7 @@ void add_actions(const Cosmos3Config& config, std::vector<RequestParameter>& out
   out.push_back({.name = "domain_id",
                  .type = Type::kInt,
                  .min = 0,
-                 .max = static_cast<double>(config.transformer.num_embodiment_domains - 1),
+                 .max = static_cast<double>(num_domains - 1),
                  .help = "embodiment the actions belong to; outweighs domain_name"});
   out.push_back({.name = "domain_name",
                  .type = Type::kString,
@@ -121,7 +135,7 @@ void add_actions(const Cosmos3Config& config, std::vector<RequestParameter>& out
   out.push_back({.name = "raw_action_dim",
                  .type = Type::kInt,
                  .min = 1,
-                 .max = static_cast<double>(config.transformer.action_dim),
+                 .max = static_cast<double>(width),
                  .help = "numbers in one action"});
   out.push_back({.name = "action_fps",
                  .type = Type::kFloat,
@@ -142,15 +156,18 @@ std::vector<RequestParameter> generation_parameters(const Cosmos3Config& config)
   add_sampling(out);
   add_prompts(out);
   add_conditioning(out);
-  if (config.transformer.action_gen) {
-    add_actions(config, out);
-  }
+  add_actions(config, out);
   add_window_parameters(out);
   out.push_back({.name = "generate_sound",
                  .type = Type::kBool,
                  .fallback = false,
                  .help = "a sound track for the video",
                  .aliases = {"sound_gen"}});
+  out.push_back({.name = "video_format",
+                 .type = Type::kString,
+                 .fallback = "mp4",
+                 .choices = {"mp4", "rgb24"},
+                 .help = "mp4, or rgb24: bare frames without loss"});
   out.push_back({.name = "sound_duration",
                  .type = Type::kFloat,
                  .min = 0.0,

@@ -4,12 +4,14 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <tuple>
 #include <utility>
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/models/cosmos3/pipeline.h"
+#include "mstar/text/base64.h"
 
 namespace mstar::cosmos3 {
 
@@ -131,6 +133,7 @@ class Planner {
     plan_sizes(out);
     plan_layout(out);
     plan_conditioning(out);
+    plan_noise(out);
     plan_actions(out);
     plan_sound(out);
     plan_steps(out);
@@ -148,6 +151,9 @@ class Planner {
     const bool wants_sound = flag(parameters_, "generate_sound");
     if (wants_sound && !config_.can_make_sound()) {
       refuse("generate_sound", "this checkpoint has no sound heads");
+    }
+    if ((wants_ == Modality::kAction || is_action()) && !config_.transformer.action_gen) {
+      refuse("action_mode", "this checkpoint has no action heads");
     }
     if (wants_ == Modality::kAction && !is_action()) {
       refuse("action_mode", "an action output needs \"policy\" or \"inverse_dynamics\"");
@@ -177,10 +183,34 @@ class Planner {
     } else if (wants_ == Modality::kVideo) {
       fallback = is_edge() ? 121 : 17;
     }
-    out.num_frames = int_or(parameters_, "num_frames", fallback);
+    out.num_frames = int_or(parameters_, "num_frames", frames_of_seconds(out.fps, fallback));
     if (wants_ == Modality::kImage && out.num_frames != 1) {
       refuse("num_frames", "an image has one frame; ask for a video");
     }
+  }
+
+  // The clip that VAE can make nearest to the asked length.
+  int64_t frames_of_seconds(double fps, int64_t fallback) const {
+    const Json* given = parameters_.find("seconds");
+    if (given == nullptr) {
+      return fallback;
+    }
+    double seconds = given->is_number() ? given->get_double() : 0.0;
+    if (given->is_string()) {
+      const std::string& text = given->get_string();
+      const char* end = text.data() + text.size();
+      const auto result = std::from_chars(text.data(), end, seconds);
+      seconds = result.ec == std::errc() && result.ptr == end ? seconds : 0.0;
+    }
+    constexpr double kMostSeconds = 600.0;
+    if (!(seconds > 0.0 && seconds <= kMostSeconds)) {
+      refuse("seconds", str_cat("found ", given->dump(), ", expected up to ", kMostSeconds));
+    }
+    if (parameters_.contains("num_frames")) {
+      refuse("seconds", "the length is given twice, as num_frames too");
+    }
+    const auto factor = static_cast<double>(config_.vae.scale_factor_temporal);
+    return config_.vae.pixel_frames(1 + std::llround(seconds * fps / factor));
   }
 
   void plan_sizes(GenRequest& out) const {
@@ -188,7 +218,8 @@ class Planner {
     const int64_t square = is_edge() ? 640 : 1024;
     out.width = clip ? 832 : square;
     out.height = clip ? 480 : square;
-    if (const Json* size = parameters_.find("size")) {
+    const Json* size = parameters_.find("size");
+    if (size != nullptr && size->get_string() != "auto") {
       std::tie(out.width, out.height) = parse_size(size->get_string());
     }
     out.width = int_or(parameters_, "width", out.width);
@@ -256,6 +287,45 @@ class Planner {
     }
     for (const int64_t frame : clean) {
       layout.clean_frames[static_cast<size_t>(frame)] = true;
+    }
+  }
+
+  void plan_noise(GenRequest& out) const {
+    const Json* given = parameters_.find("noise");
+    if (given == nullptr) {
+      return;
+    }
+    if (out.windows) {
+      refuse("noise", "windows draw theirs from the seed");
+    }
+    const GenLayout& layout = out.plan.layout;
+    const Shape shape{config_.transformer.latent_channel,
+                      layout.frames,
+                      layout.latent_height,
+                      layout.latent_width};
+    std::string bytes;
+    try {
+      bytes = decode_base64(given->get_string(), "noise");
+    } catch (const Error&) {
+      refuse("noise", "is not base64");
+    }
+    if (static_cast<int64_t>(bytes.size()) != shape.num_elements() * 4) {
+      refuse("noise",
+             str_cat("found ",
+                     bytes.size(),
+                     " bytes, expected f32 ",
+                     to_string(shape),
+                     ": ",
+                     shape.num_elements() * 4));
+    }
+    out.noise = Tensor::empty(shape, DType::kF32);
+    std::memcpy(out.noise.bytes(), bytes.data(), bytes.size());
+    const float* values = out.noise.data<float>();
+    constexpr float kMost = 1e4F;
+    if (!std::all_of(values, values + out.noise.num_elements(), [](float value) {
+          return std::abs(value) <= kMost;
+        })) {
+      refuse("noise", "expected finite numbers of at most 10000");
     }
   }
 

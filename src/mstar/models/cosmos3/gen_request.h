@@ -35,6 +35,7 @@ struct GenRequest {
   int64_t width = 0;
   int64_t num_frames = 1;  // pixel frames, as asked
   double fps = 0.0;
+  Tensor noise;          // [latent channels, frames, height, width] f32; undefined: by the seed
   Tensor given_actions;  // [num_actions, action_dim] f32, forward dynamics only
   SoundLength sound;
 

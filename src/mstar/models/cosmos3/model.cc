@@ -5,10 +5,11 @@
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
-#include "mstar/media/png.h"
+#include "mstar/graph/compile.h"
 #include "mstar/models/cosmos3/codec_submodules.h"
 #include "mstar/models/cosmos3/dit_submodule.h"
 #include "mstar/models/cosmos3/output_stream.h"
+#include "mstar/models/cosmos3/request_media.h"
 #include "mstar/models/cosmos3/vae_decoder_ar.h"
 
 namespace mstar::cosmos3 {
@@ -41,29 +42,101 @@ std::string prompt_of(const ModelRequest& request) {
   return text;
 }
 
-// The client's picture as frames [1, h, w, 3]; undefined without one.
-Tensor frames_of(const ModelRequest& request) {
-  Tensor frames;
-  for (const MediaItem& item : request.media) {
-    if (item.modality != Modality::kImage) {
-      throw Error(
-          ErrorCode::kUnsupported,
-          str_cat("[", item.name, "] this build reads pictures, not ", to_string(item.modality)));
-    }
-    if (frames.defined()) {
-      throw Error(ErrorCode::kInvalidArgument, "[request] one picture at most");
-    }
-    frames = decode_png(*item.bytes, item.name).unsqueeze(0);
+// The modalities a generation walk gives to the client.
+std::vector<Modality> outputs_of(std::string_view walk) {
+  if (walk == "image_gen") {
+    return {Modality::kImage};
   }
-  return frames;
+  if (walk == "action_gen") {
+    return {Modality::kAction};
+  }
+  if (walk == "video_sound_gen") {
+    return {Modality::kVideo, Modality::kAudio};
+  }
+  return {Modality::kVideo};
 }
 
-int64_t weight_bytes(const std::string& folder) {
-  return static_cast<int64_t>(open_checkpoint(folder)->total_bytes());
+// What is asked for and would not come is an error, not silence.
+void check_outputs(const ModelRequest& request,
+                   const GenRequest& plan,
+                   const std::vector<Modality>& served) {
+  const std::vector<Modality> made = outputs_of(plan.walk);
+  for (const Modality modality : made) {
+    if (std::ranges::find(served, modality) == served.end()) {
+      throw Error(
+          ErrorCode::kUnsupported,
+          str_cat(
+              "[request] needs ", to_string(modality), ", which this model was started without"));
+    }
+  }
+  for (const Modality modality : request.output_modalities) {
+    if (std::ranges::find(made, modality) == made.end()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  str_cat("[request] \"output_modalities\": found ",
+                          to_string(modality),
+                          ", a request like this makes ",
+                          to_string(made.front())));
+    }
+  }
+}
+
+int64_t bytes_of_prefixes(const std::string& folder,
+                          std::initializer_list<std::string_view> prefixes) {
+  int64_t total = 0;
+  const auto checkpoint = open_checkpoint(folder);
+  for (const TensorInfo& tensor : checkpoint->tensors()) {
+    const bool counts = std::ranges::any_of(prefixes, [&](std::string_view prefix) {
+      return std::string_view(tensor.name).starts_with(prefix);
+    });
+    total += counts ? static_cast<int64_t>(tensor.size_bytes) : 0;
+  }
+  return total;
+}
+
+// As loaded: without the language head, and with int8 a byte for each number of the towers'
+// matrices and a scale for each of their rows.
+int64_t transformer_bytes(const std::string& folder, bool int8) {
+  int64_t total = 0;
+  const auto checkpoint = open_checkpoint(folder);
+  for (const TensorInfo& tensor : checkpoint->tensors()) {
+    if (tensor.name == "lm_head.weight") {
+      continue;
+    }
+    const bool quantized =
+        int8 && tensor.shape.size() == 2 && std::string_view(tensor.name).starts_with("layers.");
+    total += quantized ? tensor.shape.num_elements() + tensor.shape[0] * 4
+                       : static_cast<int64_t>(tensor.size_bytes);
+  }
+  return total;
 }
 
 uint64_t seed_of(const Json& parameters, std::string_view request_id) {
   return request_seed(parameters, request_id);
+}
+
+// Of `possible` those that a deployment names.
+std::vector<Modality> chosen_outputs(const Json& names, const std::vector<Modality>& possible) {
+  std::vector<Modality> chosen;
+  for (const Modality modality : possible) {
+    for (size_t index = 0; names.is_array() && index < names.size(); ++index) {
+      if (names[index].is_string() && names[index].get_string() == to_string(modality)) {
+        chosen.push_back(modality);
+        break;
+      }
+    }
+  }
+  if (!names.is_array() || chosen.empty() || chosen.size() != names.size()) {
+    std::vector<std::string> words;
+    for (const Modality modality : possible) {
+      words.emplace_back(to_string(modality));
+    }
+    throw Error(ErrorCode::kInvalidArgument,
+                str_cat("[model_kwargs] \"output_modalities\": found ",
+                        names.dump(),
+                        ", expected a list of some of ",
+                        str_join(words, ", ")));
+  }
+  return chosen;
 }
 
 graph::Node dit_node(bool sound, bool actions) {
@@ -142,6 +215,16 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   max_concurrent_requests_ = kwargs.get_int("max_concurrent_requests", 16);
   const int64_t num_sessions = kwargs.get_int("session_store_size", kSessionStoreSize);
   const int64_t session_bytes = kwargs.get_int("session_store_bytes", kSessionStoreBytes);
+  std::vector<Modality> outputs{Modality::kImage, Modality::kVideo};
+  if (config_.can_make_sound()) {
+    outputs.push_back(Modality::kAudio);
+  }
+  if (config_.transformer.action_gen) {
+    outputs.push_back(Modality::kAction);
+  }
+  if (const Json* chosen = kwargs.find("output_modalities")) {
+    outputs = chosen_outputs(*chosen, outputs);
+  }
   kwargs.finish();
   if (max_concurrent_requests_ < 1 || max_concurrent_requests_ > 1024) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -158,13 +241,11 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   const fs::path folder(config_.folder);
   description_.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   description_.family = "cosmos3";
-  description_.input_modalities = {Modality::kText, Modality::kImage};
-  description_.output_modalities = {Modality::kImage, Modality::kVideo};
-  if (config_.can_make_sound()) {
-    description_.output_modalities.push_back(Modality::kAudio);
-  }
-  if (config_.transformer.action_gen) {
-    description_.output_modalities.push_back(Modality::kAction);
+  description_.output_modalities = std::move(outputs);
+  description_.input_modalities = {Modality::kText};
+  if (serves(Modality::kVideo) || serves(Modality::kAction)) {
+    description_.input_modalities.push_back(Modality::kImage);
+    description_.input_modalities.push_back(Modality::kVideo);
   }
   std::vector<RequestParameter> parameters = generation_parameters(config_);
   defaults_ = RequestDefaults::load(config_.folder, parameters);
@@ -172,25 +253,34 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   description_.config = config_.to_json();
 }
 
+bool Cosmos3Model::serves(Modality modality) const {
+  return std::ranges::find(description_.output_modalities, modality) !=
+         description_.output_modalities.end();
+}
+
 graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
   using namespace graph;  // NOLINT: the words of a declaration
   ModelGraph out;
-  out.walks = {
-      walk("prefill", {"text_inputs"}, node("dit").needs({"text_inputs"})),
-      conditioned_prefill("prefill_cond", "image_inputs"),
-      conditioned_prefill("prefill_cond_video", "video_inputs"),
-      walk("image_gen",
-           gen_inputs(false, false),
-           denoise_loop("image_gen", false, false)
-               .gives("latents", edge("latents").to("vae_decoder")),
-           vae_decoder("image_output", Modality::kImage)),
-      walk("video_gen",
-           gen_inputs(false, false),
-           denoise_loop("video_gen", false, false)
-               .gives("latents", edge("latents").to("vae_decoder")),
-           vae_decoder("video_output", Modality::kVideo)),
-  };
-  if (config_.can_make_sound()) {
+  out.walks.push_back(walk("prefill", {"text_inputs"}, node("dit").needs({"text_inputs"})));
+  if (serves(Modality::kVideo) || serves(Modality::kAction)) {
+    out.walks.push_back(conditioned_prefill("prefill_cond", "image_inputs"));
+    out.walks.push_back(conditioned_prefill("prefill_cond_video", "video_inputs"));
+  }
+  if (serves(Modality::kImage)) {
+    out.walks.push_back(walk(
+        "image_gen",
+        gen_inputs(false, false),
+        denoise_loop("image_gen", false, false).gives("latents", edge("latents").to("vae_decoder")),
+        vae_decoder("image_output", Modality::kImage)));
+  }
+  if (serves(Modality::kVideo)) {
+    out.walks.push_back(walk(
+        "video_gen",
+        gen_inputs(false, false),
+        denoise_loop("video_gen", false, false).gives("latents", edge("latents").to("vae_decoder")),
+        vae_decoder("video_output", Modality::kVideo)));
+  }
+  if (serves(Modality::kAudio)) {
     out.walks.push_back(
         walk("video_sound_gen",
              gen_inputs(true, false),
@@ -202,19 +292,21 @@ graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
                           .needs({"sound_latents"})
                           .makes(edge("audio_output").to_client(Modality::kAudio)))));
   }
-  if (config_.transformer.action_gen) {
+  if (serves(Modality::kAction)) {
     out.walks.push_back(
         walk("action_gen",
              gen_inputs(false, true),
              denoise_loop("action_gen", false, true)
                  .gives("action_latents", edge("action_latents").to_client(Modality::kAction))));
+  }
+  if (serves(Modality::kVideo) && config_.transformer.action_gen) {
     out.walks.push_back(walk("action_video_gen",
                              gen_inputs(false, true),
                              denoise_loop("action_video_gen", false, true)
                                  .gives("latents", edge("latents").to("vae_decoder")),
                              vae_decoder("video_output", Modality::kVideo)));
   }
-  if (!config_.is_distilled()) {
+  if (serves(Modality::kVideo) && !config_.is_distilled()) {
     out.walks.push_back(walk(std::string(kWindowWalk), gen_inputs(false, false), window_loop()));
     std::vector<std::string> own;
     for (const WalkGraph& one : out.walks) {
@@ -324,24 +416,36 @@ WindowSessionPtr Cosmos3Model::find_session(const Json& parameters) const {
 }
 
 std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>& nodes,
-                                                  const LoadContext&) const {
+                                                  const LoadContext& context) const {
   std::vector<MemoryItem> plan;
+  std::vector<std::string> served = nodes;
+  if (served.empty()) {
+    served = graph::compile(get_graph_walk_graphs()).nodes;
+  }
   const auto hosts = [&](const char* node) {
-    return nodes.empty() || std::ranges::find(nodes, node) != nodes.end();
+    return std::ranges::find(served, node) != served.end();
   };
   if (hosts("dit")) {
-    plan.push_back({"dit weights", weight_bytes(config_.transformer_folder())});
+    plan.push_back(
+        {"dit weights",
+         transformer_bytes(config_.transformer_folder(), context.quantization == "int8")});
     const std::vector<NodeResourceSpec> resources = get_node_resources();
     const auto& kv = std::get<KVSpec>(resources.front().spec);
     plan.push_back({"kv pool",
                     kv.max_num_pages * kv.page_size * kv.num_layers * kv.num_kv_heads *
                         kv.head_dim * 2 * element_bytes(kv.dtype)});
   }
-  if (hosts("vae_encoder") || hosts("vae_decoder") || hosts("vae_decoder_ar")) {
-    plan.push_back({"vae weights", weight_bytes(config_.vae_folder())});
+  if (hosts("vae_encoder")) {
+    plan.push_back({"vae encoder weights",
+                    bytes_of_prefixes(config_.vae_folder(), {"encoder.", "quant_conv."})});
+  }
+  if (hosts("vae_decoder") || hosts("vae_decoder_ar")) {  // they share it
+    plan.push_back({"vae decoder weights",
+                    bytes_of_prefixes(config_.vae_folder(), {"decoder.", "post_quant_conv."})});
   }
   if (hosts("audio_decoder") && config_.can_make_sound()) {
-    plan.push_back({"sound tokenizer weights", weight_bytes(config_.sound_folder())});
+    plan.push_back(
+        {"sound decoder weights", bytes_of_prefixes(config_.sound_folder(), {"decoder."})});
   }
   return plan;
 }
@@ -367,24 +471,34 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
   if (wants_one(Modality::kText)) {
     throw Error(ErrorCode::kUnsupported, "[request] this model makes no text");
   }
-  const Tensor frames = frames_of(request);
-  Conditioning conditioning;
-  conditioning.num_frames = frames.defined() ? frames.dim(0) : 0;
+  const RequestMedia media(request);
+  if (wants == Modality::kImage && media.is_given()) {
+    throw Error(
+        ErrorCode::kUnsupported,
+        "[request] this model makes images from text alone: it edits none; with an image or "
+        "a video it makes videos");
+  }
+  Conditioning conditioning = media.conditioning();
   conditioning.session = find_session(parameters);
   PreparedRequest out;
   out.request_id = request.request_id;
   out.random_seed = seed_of(parameters, request.request_id);
   const GenRequestPtr plan = plan_request(
       config_, prompts_, prompt_of(request), parameters, wants, conditioning, out.random_seed);
+  check_outputs(request, *plan, description_.output_modalities);
   out.num_prompt_tokens = static_cast<int64_t>(plan->cond_ids.size());
   out.inputs.set("text_inputs", Tensor::from(plan->cond_ids, {out.num_prompt_tokens}));
   out.input_modalities = {Modality::kText};
-  if (frames.defined()) {
-    out.inputs.set("image_inputs", frames);
-    out.input_modalities.push_back(Modality::kImage);
+  if (const Tensor frames = media.frames(*plan); frames.defined()) {
+    out.inputs.set(media.is_video() ? "video_inputs" : "image_inputs", frames);
+    out.input_modalities.push_back(media.is_video() ? Modality::kVideo : Modality::kImage);
   }
   out.output_modalities = request.output_modalities;
-  out.step_metadata = parameters;
+  for (const auto& [name, value] : parameters.get_object()) {
+    if (name != "noise" && name != "action") {  // megabytes that the plan holds already
+      out.step_metadata.set(name, value);
+    }
+  }
   out.values.set(kGenRequest, plan);
   KVRequestConfig kv;
   kv.max_tokens = static_cast<int64_t>(std::max(plan->cond_ids.size(), plan->uncond_ids.size()));
@@ -452,8 +566,15 @@ ForwardPassArgs Cosmos3Model::get_partition_forward_pass_args(RequestProgress& p
 
 std::unique_ptr<OutputStream> Cosmos3Model::make_output_stream(
     const PreparedRequest& request) const {
-  return std::make_unique<GenOutputStream>(request.values.at<GenRequestPtr>(kGenRequest),
-                                           config_.sound ? config_.sound->sampling_rate : 0);
+  VideoOutput video;
+  const GenRequestPtr& plan = request.values.at<GenRequestPtr>(kGenRequest);
+  video.streams = plan->windows && plan->windows->stream_video;
+  video.as_mp4 = request.step_metadata.at("video_format").get_string() == "mp4";
+  if (config_.sound) {
+    video.sampling_rate = config_.sound->sampling_rate;
+    video.num_channels = config_.sound->dec_out_channels;
+  }
+  return std::make_unique<GenOutputStream>(plan, request.output_modalities, video);
 }
 
 std::vector<int32_t> Cosmos3Model::tokenize(std::string_view text, bool) const {

@@ -28,7 +28,8 @@ class Cosmos3Model : public Model {
  public:
   // `path` is the checkpoint folder. Reads configuration and tokenizer; weights come with
   // get_submodule(). `model_kwargs`: max_concurrent_requests, session_store_size,
-  // session_store_bytes. Throws Error(kInvalidArgument) naming file and field.
+  // session_store_bytes; output_modalities, a list: what is served of what the checkpoint can make,
+  // with the nodes that needs. Throws Error(kInvalidArgument) naming file and field.
   static std::unique_ptr<Model> open(const std::string& path, const Json& model_kwargs);
 
   static bool recognizes(const std::string& path) { return Cosmos3Config::recognizes(path); }
@@ -56,6 +57,7 @@ class Cosmos3Model : public Model {
   void describe(const Json& model_kwargs);
   std::shared_ptr<const VaeDecoder> load_vae_decoder(const FinalizeOptions& options);
   WindowSessionPtr find_session(const Json& parameters) const;
+  bool serves(Modality modality) const;
 
   Cosmos3Config config_;
   PromptEncoder prompts_;

@@ -1,36 +1,63 @@
-// What a generation's walks emit, as a client gets it: PNG, frames, PCM, actions. One request.
+// What a generation's walks emit, as a client gets it: PNG, MP4, PCM, actions. One request.
 #pragma once
 
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
 #include "mstar/engine/model.h"
+#include "mstar/media/video.h"
 #include "mstar/models/cosmos3/gen_request.h"
 
 namespace mstar::cosmos3 {
 
-// Chunks by modality, each whole:
-//   image   PNG; metadata format "png", width, height, seed
-//   video   8-bit RGB frames one after the other; format "rgb24", width, height, num_frames, fps,
-//           seed. The program that answers the client wraps them in a container.
-//   audio   interleaved 16-bit little-endian samples; format "pcm16", sampling_rate, channels
+// How videos are handed out.
+struct VideoOutput {
+  bool as_mp4 = true;         // else bare 8-bit RGB frames one after the other
+  bool streams = false;       // a piece for every emission of frames, else everything at the end
+  int64_t sampling_rate = 0;  // of the checkpoint's sound
+  int64_t num_channels = 0;
+};
+
+// Chunks by modality. All metadata hold format and seed.
+//   image   a PNG each; format "png", width, height
+//   video   MP4 (H.264, with the sound beside it as AAC where the walk makes some); format "mp4",
+//           width, height, num_frames, fps, seconds, has_sound. Or format "rgb24". A streamed
+//           video is a fragmented MP4, or frames, in pieces: metadata tell of each piece, with
+//           first_frame.
+//   audio   interleaved 16-bit little-endian samples; format "pcm16", sample_rate, num_channels
 //   action  f32 little-endian, row-major; format "f32", shape
 class GenOutputStream : public OutputStream {
  public:
-  GenOutputStream(GenRequestPtr request, int64_t sampling_rate)
-      : request_(std::move(request)), sampling_rate_(sampling_rate) {}
+  // `wanted`: modalities the client asked for; others are not handed out by themselves.
+  GenOutputStream(GenRequestPtr request, std::vector<Modality> wanted, const VideoOutput& video);
 
   std::vector<OutputChunk> write(Modality modality,
                                  std::string_view edge,
                                  const TensorList& tensors) override;
 
-  std::vector<OutputChunk> finish() override { return {}; }
+  std::vector<OutputChunk> finish() override;
 
  private:
-  OutputChunk chunk_of(Modality modality, const Tensor& tensor) const;
+  bool wants(Modality modality) const;
+  OutputChunk chunk_of(Modality modality) const;
+  void write_images(const Tensor& frames, std::vector<OutputChunk>& chunks) const;
+  void write_frames(const Tensor& frames, std::vector<OutputChunk>& chunks);
+  void write_sound(const Tensor& samples, std::vector<OutputChunk>& chunks);
+  void start_video(const Tensor& frames);
+  // The bytes of frames [first, end) so far.
+  OutputChunk video_chunk(int64_t first, std::string data) const;
 
   GenRequestPtr request_;
-  int64_t sampling_rate_;
+  const std::vector<Modality> wanted_;
+  const VideoOutput video_;
+  std::optional<VideoWriter> writer_;  // made with the first frames
+  std::vector<AudioClip> sound_;       // that came before them
+  std::string raw_;                    // frames, when neither MP4 nor streamed
+  int64_t num_frames_ = 0;
+  int64_t height_ = 0;
+  int64_t width_ = 0;
 };
 
 }  // namespace mstar::cosmos3

@@ -155,6 +155,15 @@ void Transformer::load(const CheckpointReader& reader, const FinalizeOptions& op
   finalize(options);
 }
 
+FinalizeOptions Transformer::options_of_child(std::string_view name,
+                                              const FinalizeOptions& options) const {
+  FinalizeOptions own = options;
+  if (!name.starts_with("layers.")) {
+    own.weight_format = WeightFormat::kKeep;
+  }
+  return own;
+}
+
 RotaryTable Transformer::rotary(Stream& stream, const Tensor& positions) const {
   const Shape shape{positions.dim(-1), config_.head_dim / 2};
   RotaryTable table{stream.empty(shape, DType::kF32), stream.empty(shape, DType::kF32)};

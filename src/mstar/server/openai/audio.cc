@@ -1,4 +1,8 @@
 // POST /v1/audio/speech and /v1/audio/transcriptions.
+#include "mstar/media/audio.h"
+
+#include <optional>
+
 #include "mstar/base/str_cat.h"
 #include "mstar/server/answer.h"
 #include "mstar/server/api.h"
@@ -19,7 +23,7 @@ using Writer = std::shared_ptr<ResponseWriter>;
       "response_format");
 }
 
-HttpResponse speech_document(const Outcome& outcome, bool as_wav) {
+HttpResponse speech_document(const Outcome& outcome, AudioFormat format) {
   std::string pcm;
   int64_t sample_rate = 24000;
   int64_t num_channels = 1;
@@ -38,9 +42,11 @@ HttpResponse speech_document(const Outcome& outcome, bool as_wav) {
   if (pcm.empty()) {
     throw Error(ErrorCode::kInternal, "[speech] the model made no sound");
   }
-  return {.status = 200,
-          .headers = {{"Content-Type", as_wav ? "audio/wav" : "audio/pcm"}},
-          .body = as_wav ? wav_file(pcm, sample_rate, num_channels) : pcm};
+  std::string file = format == AudioFormat::kPcm16
+                         ? std::move(pcm)
+                         : write_audio(from_pcm16(pcm, sample_rate, num_channels), format);
+  return {
+      .status = 200, .headers = {{"Content-Type", media_type(format)}}, .body = std::move(file)};
 }
 
 void speech(ServerContext& context, const HttpRequest& http, Writer writer) {
@@ -49,20 +55,18 @@ void speech(ServerContext& context, const HttpRequest& http, Writer writer) {
   MediaRequest parsed = parse_media_request(
       http, backend->description(), {.prompt = "input", .media = {}, .output = Modality::kAudio});
   context.check_model(*backend, parsed.model);
-  if (!parsed.response_format.empty() && parsed.response_format != "wav" &&
-      parsed.response_format != "pcm") {
-    refuse_format(parsed.response_format, "wav or pcm");
+  const std::optional<AudioFormat> format =
+      parse_audio_format(parsed.response_format.empty() ? "wav" : parsed.response_format);
+  if (!format) {
+    refuse_format(parsed.response_format, "wav, pcm, flac, mp3, opus or aac");
   }
   if (parsed.stream) {
     throw ApiError(ErrorCode::kUnsupported, "[request] \"stream\": is not supported", "stream");
   }
   parsed.request.request_id = context.new_id("speech-");
   auto answer = std::make_shared<DocumentAnswer>(
-      context,
-      std::move(writer),
-      1,
-      [as_wav = parsed.response_format != "pcm"](std::vector<Outcome>& outcomes) {
-        return speech_document(outcomes.front(), as_wav);
+      context, std::move(writer), 1, [format = *format](std::vector<Outcome>& outcomes) {
+        return speech_document(outcomes.front(), format);
       });
   answer->run(*backend, {std::move(parsed.request)});
 }

@@ -37,7 +37,7 @@ Json form_value(const FormField& field, const ModelDescription& model) {
   if (const RequestParameter* parameter = model.parameters.find(field.name)) {
     return parse_parameter(*parameter, field.data);
   }
-  if (field.name == "n") {
+  if (field.name == "n" || field.name == "output_compression") {
     int64_t number = 0;
     const char* end = field.data.data() + field.data.size();
     const auto result = std::from_chars(field.data.data(), end, number);
@@ -183,7 +183,8 @@ MediaRequest parse_media_request(const HttpRequest& http,
   for (const char* name : {"quality", "style", "background", "moderation"}) {
     reader.refuse(name, {Json("auto"), Json("standard")});
   }
-  reader.refuse("output_format", {Json("png"), Json("mp4")});
+  out.output_format = lower_ascii(reader.take_string("output_format", ""));
+  out.output_compression = reader.take_int("output_compression", 0, 100, 100);
   out.request.messages.push_back(std::move(message));
   out.request.output_modalities = {fields.output};
   out.request.parameters = reader.parameters();

@@ -12,7 +12,9 @@ namespace mstar {
 struct MediaRequest {
   ModelRequest request;  // one user message: the media, then the prompt
   std::string model;
-  std::string response_format;  // "" when absent
+  std::string response_format;       // "" when absent
+  std::string output_format;         // of files: "png", "mp4"; "" when absent
+  int64_t output_compression = 100;  // of lossy ones: 0 to 100, 100 keeps most
   int64_t num_choices = 1;
   bool stream = false;
 };

@@ -2,7 +2,9 @@
 #include "mstar/base/str_cat.h"
 #include "mstar/server/answer.h"
 #include "mstar/server/api.h"
+#include "mstar/server/api_error.h"
 #include "mstar/server/encoding.h"
+#include "mstar/server/openai/media_events.h"
 #include "mstar/server/openai/media_request.h"
 #include "mstar/server/openai/video_jobs.h"
 
@@ -12,14 +14,20 @@ namespace {
 
 using Writer = std::shared_ptr<ResponseWriter>;
 
-ModelRequest parse_video(ServerContext& context, const Backend& backend, const HttpRequest& http) {
+MediaRequest parse_video(ServerContext& context, const Backend& backend, const HttpRequest& http) {
   MediaRequest parsed = parse_media_request(
       http,
       backend.description(),
       {.media = {"input_reference", "image", "video"}, .output = Modality::kVideo});
   context.check_model(backend, parsed.model);
+  if (!parsed.output_format.empty() && parsed.output_format != "mp4") {
+    throw ApiError(
+        ErrorCode::kInvalidArgument,
+        str_cat("[request] \"output_format\": found \"", parsed.output_format, "\", expected mp4"),
+        "output_format");
+  }
   parsed.request.request_id = context.new_id("video_");
-  return std::move(parsed.request);
+  return parsed;
 }
 
 std::string video_of(const Outcome& outcome) {
@@ -39,9 +47,36 @@ HttpResponse mp4_response(std::string video) {
   return {.status = 200, .headers = {{"Content-Type", "video/mp4"}}, .body = std::move(video)};
 }
 
+// Server-sent events: the steps, and the video when it is there (a streamed one in pieces).
+class VideoEvents final : public MediaEvents {
+ public:
+  VideoEvents(ServerContext& context, Writer writer)
+      : MediaEvents(context, std::move(writer), "video_generation") {}
+
+ protected:
+  void chunk(size_t, OutputChunk chunk) override {
+    if (chunk.modality == Modality::kVideo && !chunk.data.empty()) {
+      send("completed",
+           Json::object({{"created_at", unix_seconds()},
+                         {"b64_json", encode_base64(chunk.data)},
+                         {"metadata", chunk.metadata}}));
+    }
+  }
+};
+
 void answer_now(ServerContext& context, const HttpRequest& http, Writer writer, bool as_json) {
   const auto backend = context.backend();
-  ModelRequest request = parse_video(context, *backend, http);
+  MediaRequest parsed = parse_video(context, *backend, http);
+  if (parsed.stream && !as_json) {
+    throw ApiError(ErrorCode::kInvalidArgument,
+                   "[request] \"stream\": this route answers with the file",
+                   "stream");
+  }
+  if (parsed.stream) {
+    auto events = std::make_shared<VideoEvents>(context, std::move(writer));
+    events->run(*backend, {std::move(parsed.request)}, true);
+    return;
+  }
   auto answer = std::make_shared<DocumentAnswer>(
       context, std::move(writer), 1, [as_json](std::vector<Outcome>& outcomes) {
         std::string video = video_of(outcomes.front());
@@ -52,7 +87,7 @@ void answer_now(ServerContext& context, const HttpRequest& http, Writer writer, 
         return json_response(Json::object(
             {{"created", unix_seconds()}, {"data", std::move(data)}, {"output_format", "mp4"}}));
       });
-  answer->run(*backend, {std::move(request)});
+  answer->run(*backend, {std::move(parsed.request)});
 }
 
 }  // namespace
@@ -72,7 +107,8 @@ void add_video_routes(ServerContext& context, VideoJobs& jobs, Router& router) {
   });
   add("POST", "/v1/videos", [&context, &jobs](const HttpRequest& request, const Writer& writer) {
     const auto backend = context.backend();
-    writer->send(json_response(jobs.start(*backend, parse_video(context, *backend, request))));
+    writer->send(
+        json_response(jobs.start(*backend, parse_video(context, *backend, request).request)));
   });
   add("GET", "/v1/videos", [&jobs](const HttpRequest&, const Writer& writer) {
     writer->send(json_response(jobs.list()));
