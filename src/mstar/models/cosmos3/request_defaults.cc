@@ -53,7 +53,11 @@ Json RequestDefaults::fill(const Json& given, Modality wants) const {
                         : wants == Modality::kImage         ? image_
                         : wants == Modality::kAction        ? action_
                                                             : video_;
+  const Json* seconds = given.find("seconds");
   for (const auto& [key, value] : section.get_object()) {
+    if (key == "num_frames" && seconds != nullptr && !seconds->is_null()) {
+      continue;  // the request gives the length in its own way
+    }
     const Json* found = out.find(key);
     if (found == nullptr || found->is_null()) {
       out.set(key, value);
