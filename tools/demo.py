@@ -28,8 +28,8 @@ from local_server import LocalServer  # noqa: E402
 ZOOM = 2
 PICTURE = "a big red star on a white background"
 CLIP = "a yellow circle moving right on a navy background"
-CONTINUED = "a red star moving left on a white background"
-PUSHED = "a pushed red star on a white background"
+CONTINUED = "a big red star moving left on a white background"
+PUSHED = "a pushed big red star on a white background"
 # Eight pushes: right, then down.
 ACTIONS = [[0.8, 0.0]] * 4 + [[0.0, 0.8]] * 4
 
