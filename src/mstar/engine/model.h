@@ -88,6 +88,7 @@ struct ForwardPassArgs {
   NamedTensors inputs;  // first values of the walk's inputs; an empty list is a trigger
   std::vector<std::string> unpersist;  // persistent signals that nobody will read again
   Json step_metadata;                  // merged into the partition's; null: nothing new
+  ValueMap values;                     // likewise
   bool requires_cfg = false;
   std::vector<std::pair<std::string, int64_t>> loop_limits;  // this request's own bounds by loop
 };

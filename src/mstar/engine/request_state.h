@@ -60,6 +60,13 @@ class ValueMap {
     return it != values_.end() && (values_.erase(it), true);
   }
 
+  // Adds the values of `other`, replacing those of the same names.
+  void merge(const ValueMap& other) {
+    for (const auto& [key, value] : other.values_) {
+      values_.insert_or_assign(key, value);
+    }
+  }
+
   bool empty() const { return values_.empty(); }
 
  private:

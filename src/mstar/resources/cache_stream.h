@@ -68,6 +68,7 @@ struct RequestStreams {
   int32_t num_in_flight = 0;  // steps between admit and commit
   uint64_t last_use = 0;      // step number, for choosing whom to offload
   int64_t max_tokens = 0;     // promise per stream; 0: none made
+  int64_t num_promised = 1;   // streams that it is made for
   std::vector<LabelId> publish_labels;
   std::deque<CacheStream> streams;  // addresses stay
 

@@ -47,6 +47,12 @@ std::string index_salt(const KVSpec& spec) {
                  to_string(spec.dtype));
 }
 
+// Streams that the promise counts: those asked for. "main" is always there, but holds nothing when
+// it is not among them.
+int64_t num_promised(const KVRequestConfig& kv) {
+  return std::max<int64_t>(static_cast<int64_t>(kv.needed_labels.size()), 1);
+}
+
 }  // namespace
 
 KvCache::KvCache(ResourceId id,
@@ -110,6 +116,7 @@ void KvCache::ingest_request(RequestHandle request, const RequestResourceConfig&
   }
   RequestStreams& streams = streams_.open(request);
   streams.max_tokens = kv.max_tokens;
+  streams.num_promised = num_promised(kv);
   streams.publish_labels = kv.publish_labels;
   streams_.get_or_add(request, kMainLabel);
   for (const LabelId label : kv.needed_labels) {
@@ -128,7 +135,7 @@ void KvCache::ingest_request(RequestHandle request, const RequestResourceConfig&
     gate_.enqueue(request,
                   {.prompt_tokens = std::min(prompt_tokens, kv.max_tokens),
                    .max_tokens = kv.max_tokens,
-                   .num_streams = static_cast<int64_t>(streams.streams.size())});
+                   .num_streams = num_promised(kv)});
   }
 }
 
@@ -154,7 +161,7 @@ AdmitOutcome KvCache::admit_request(RequestHandle request) {
     outcome.message = str_cat("[resource '",
                               key(),
                               "'] ",
-                              streams.streams.size(),
+                              streams.num_promised,
                               " streams of up to ",
                               streams.max_tokens,
                               " tokens can never fit ",

@@ -41,6 +41,9 @@ class Runtime {
 
   int num_workers() const { return static_cast<int>(workers_.size()); }
 
+  // Of worker `worker`. Its submodules and resources may be looked at while nothing runs.
+  const Engine& engine(int worker) const { return *workers_[static_cast<size_t>(worker)].engine; }
+
   std::vector<Scheduler::Stats> scheduler_stats() const;
 
   // KV caches of worker `w`.

@@ -51,6 +51,7 @@ Registry build_registry() {
   add_cosmos3_transformer_kinds(registry);
   add_cosmos3_codec_kinds(registry);
   add_cosmos3_pipeline_kinds(registry);
+  add_cosmos3_reasoner_kinds(registry);
   add_cosmos3_window_kinds(registry);
   add_sampler_kinds(registry);
   add_whisper_kinds(registry);

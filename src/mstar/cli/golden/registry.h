@@ -53,6 +53,7 @@ void add_cosmos3_parts_kinds(Registry& registry);
 void add_cosmos3_transformer_kinds(Registry& registry);
 void add_cosmos3_codec_kinds(Registry& registry);
 void add_cosmos3_pipeline_kinds(Registry& registry);
+void add_cosmos3_reasoner_kinds(Registry& registry);
 void add_cosmos3_window_kinds(Registry& registry);
 void add_sampler_kinds(Registry& registry);
 void add_whisper_kinds(Registry& registry);

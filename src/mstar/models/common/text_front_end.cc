@@ -110,6 +110,14 @@ std::vector<int32_t> TextFrontEnd::encode_chat(const std::vector<ChatMessage>& m
     }
     return encode_text(text);
   }
+  return tokenizer->encode(render_chat(messages, variables));
+}
+
+MarkedText TextFrontEnd::render_chat(const std::vector<ChatMessage>& messages,
+                                     const Json& variables) const {
+  if (chat_template == nullptr) {
+    throw Error(ErrorCode::kUnsupported, "[chat template] the checkpoint has none");
+  }
   ChatInput input;
   for (const ChatMessage& message : messages) {
     input.messages.push_back(message_json(message));
@@ -117,7 +125,7 @@ std::vector<int32_t> TextFrontEnd::encode_chat(const std::vector<ChatMessage>& m
   input.add_generation_prompt = true;
   input.variables = variables;
   input.tokens = config.variables;
-  return tokenizer->encode(chat_template->render(input));
+  return chat_template->render(input);
 }
 
 std::vector<int32_t> TextFrontEnd::encode_text(std::string_view text) const {

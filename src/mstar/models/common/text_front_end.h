@@ -35,6 +35,10 @@ struct TextFrontEnd {
   std::vector<int32_t> encode_chat(const std::vector<ChatMessage>& messages,
                                    const Json& variables) const;
 
+  // The same as text, with marks of what came from the client. Throws Error(kUnsupported) without a
+  // template.
+  MarkedText render_chat(const std::vector<ChatMessage>& messages, const Json& variables) const;
+
   // Plain text with the tokenizer's own begin token, special tokens as text.
   std::vector<int32_t> encode_text(std::string_view text) const;
 };

@@ -313,6 +313,12 @@ Cosmos3Config Cosmos3Config::load(const std::string& folder) {
     JsonReader reader(root, path);
     config.model_type = reader.get_string("model_type", "");
   }
+  if (config.model_type == "cosmos3_edge" && fs::is_directory(config.vision_folder())) {
+    config.reasoner = ReasonerConfig::load(folder);
+    if (config.reasoner->hidden_size != config.transformer.hidden_size) {
+      fail(folder, "config.json's text_config is of another width than the transformer");
+    }
+  }
   const std::string index_path = folder + "/model_index.json";
   const Json index = read_json_file(index_path);
   JsonReader reader(index, index_path);
@@ -355,6 +361,7 @@ Json Cosmos3Config::to_json() const {
   json.set("intermediate_size", transformer.intermediate_size);
   json.set("sound", can_make_sound());
   json.set("action", transformer.action_gen);
+  json.set("reasoner", reasoner.has_value());
   json.set("distilled_steps", static_cast<int64_t>(distilled_sigmas.size()));
   json.set("native_flow_schedule", use_native_flow_schedule);
   return json;

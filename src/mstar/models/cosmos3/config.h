@@ -11,6 +11,7 @@
 #include "mstar/kernels/ops/activation.h"
 #include "mstar/kernels/ops/norm.h"
 #include "mstar/kernels/ops/rope.h"
+#include "mstar/models/cosmos3/reasoner_config.h"
 
 namespace mstar::cosmos3 {
 
@@ -110,7 +111,8 @@ struct Cosmos3Config {
   std::string model_type;  // of config.json: cosmos3_omni or cosmos3_edge
   TransformerConfig transformer;
   VaeConfig vae;
-  std::optional<SoundConfig> sound;  // nothing: no sound_tokenizer folder
+  std::optional<SoundConfig> sound;        // nothing: no sound_tokenizer folder
+  std::optional<ReasonerConfig> reasoner;  // nothing: not an Edge, or no vision_encoder folder
   SchedulerConfig scheduler;
   bool use_native_flow_schedule = false;
   std::vector<double> distilled_sigmas;  // empty unless distilled
@@ -130,6 +132,8 @@ struct Cosmos3Config {
   std::string vae_folder() const { return folder + "/vae"; }
 
   std::string sound_folder() const { return folder + "/sound_tokenizer"; }
+
+  std::string vision_folder() const { return folder + "/vision_encoder"; }
 
   // text_tokenizer/ where it exists, else the root.
   std::string tokenizer_folder() const;

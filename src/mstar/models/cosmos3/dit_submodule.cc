@@ -132,7 +132,7 @@ std::string_view loop_of(std::string_view graph_walk) {
   return {};
 }
 
-Cosmos3DiTSubmodule::Cosmos3DiTSubmodule(std::unique_ptr<Transformer> transformer,
+Cosmos3DiTSubmodule::Cosmos3DiTSubmodule(std::shared_ptr<const Transformer> transformer,
                                          int64_t temporal_factor)
     : transformer_(std::move(transformer)), temporal_factor_(temporal_factor) {}
 

@@ -35,7 +35,7 @@ struct GenStepInfo {
 class Cosmos3DiTSubmodule : public NodeSubmodule {
  public:
   // `temporal_factor`: pixel frames behind a latent frame.
-  Cosmos3DiTSubmodule(std::unique_ptr<Transformer> transformer, int64_t temporal_factor);
+  Cosmos3DiTSubmodule(std::shared_ptr<const Transformer> transformer, int64_t temporal_factor);
 
   void bind_node_resources(const NodeResources& resources) override;
 
@@ -77,6 +77,8 @@ class Cosmos3DiTSubmodule : public NodeSubmodule {
                    NamedTensors& outputs,
                    const NodeInputs* inputs) override;
 
+  const Transformer& transformer() const { return *transformer_; }
+
  private:
   void prefill(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
   std::unique_ptr<NodeInputs> prepare_window(const CurrentForwardPassInfo& info,
@@ -86,7 +88,7 @@ class Cosmos3DiTSubmodule : public NodeSubmodule {
   static void note_window(PerRequestState& state, NamedTensors& outputs);
   std::vector<NamedTensors> denoise(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
 
-  std::unique_ptr<Transformer> transformer_;
+  std::shared_ptr<const Transformer> transformer_;
   int64_t temporal_factor_;
   ResourceId kv_id_ = -1;
   ResourceId attention_id_ = -1;

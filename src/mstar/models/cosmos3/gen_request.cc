@@ -513,7 +513,7 @@ GenRequestPtr plan_request(const Cosmos3Config& config,
   out->seed = seed;
   Planner(config, parameters, wants, conditioning).plan(*out);
   const bool is_action = out->plan.layout.num_actions > 0;
-  PromptOptions options;
+  PromptOptions& options = out->prompt_options;
   options.use_system_prompt = !is_action && flag(parameters, "use_system_prompt");
   options.use_resolution_template = !is_action && flag(parameters, "use_resolution_template");
   options.use_duration_template = !is_action && flag(parameters, "use_duration_template");

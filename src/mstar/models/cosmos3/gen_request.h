@@ -29,6 +29,7 @@ struct GenRequest {
   std::string walk;  // the generation walk: image_gen, video_gen, …
   std::vector<int32_t> cond_ids;
   std::vector<int32_t> uncond_ids;  // empty without guidance
+  PromptOptions prompt_options;     // how both were made
   GenPlan plan;
   uint64_t seed = 0;
   int64_t height = 0;  // pixels

@@ -9,8 +9,10 @@
 #include "mstar/models/cosmos3/codec_submodules.h"
 #include "mstar/models/cosmos3/dit_submodule.h"
 #include "mstar/models/cosmos3/output_stream.h"
+#include "mstar/models/cosmos3/reasoner_submodule.h"
 #include "mstar/models/cosmos3/request_media.h"
 #include "mstar/models/cosmos3/vae_decoder_ar.h"
+#include "mstar/models/cosmos3/vision_submodule.h"
 
 namespace mstar::cosmos3 {
 
@@ -24,6 +26,7 @@ constexpr int64_t kSessionStoreSize = 8;
 constexpr int64_t kSessionStoreBytes = int64_t{4} << 30;
 constexpr int64_t kPageSize = 128;  // tokens
 constexpr int64_t kMaxTextTokens = kMaxPromptTokens + 2;
+constexpr int64_t kDefaultModelLen = 16384;  // tokens of a conversation
 
 // The prompt: all user text, in order. Other roles are the templates' own.
 std::string prompt_of(const ModelRequest& request) {
@@ -54,6 +57,33 @@ std::vector<Modality> outputs_of(std::string_view walk) {
     return {Modality::kVideo, Modality::kAudio};
   }
   return {Modality::kVideo};
+}
+
+bool wants(const ModelRequest& request, Modality modality) {
+  return std::ranges::find(request.output_modalities, modality) != request.output_modalities.end();
+}
+
+// What a conversation asks the generator for: media of the asked kinds, from what the user said
+// last (the prompt, should the answer be empty) and, but for images, from the last picture.
+ModelRequest generation_of(const ModelRequest& request, Modality output) {
+  ModelRequest out;
+  out.request_id = request.request_id;
+  for (const Modality modality : request.output_modalities) {
+    if (modality != Modality::kText) {
+      out.output_modalities.push_back(modality);
+    }
+  }
+  for (const ChatMessage& message : request.messages) {
+    if (message.role == "user") {
+      out.messages = {message};
+    }
+  }
+  const auto last = std::ranges::find(
+      request.media.rbegin(), request.media.rend(), Modality::kImage, &MediaItem::modality);
+  if (output != Modality::kImage && last != request.media.rend()) {
+    out.media = {*last};
+  }
+  return out;
 }
 
 // What is asked for and would not come is an error, not silence.
@@ -93,13 +123,13 @@ int64_t bytes_of_prefixes(const std::string& folder,
   return total;
 }
 
-// As loaded: without the language head, and with int8 a byte for each number of the towers'
-// matrices and a scale for each of their rows.
-int64_t transformer_bytes(const std::string& folder, bool int8) {
+// As loaded: the language head only for a reasoner, and with int8 a byte for each number of the
+// towers' matrices and a scale for each of their rows.
+int64_t transformer_bytes(const std::string& folder, bool with_head, bool int8) {
   int64_t total = 0;
   const auto checkpoint = open_checkpoint(folder);
   for (const TensorInfo& tensor : checkpoint->tensors()) {
-    if (tensor.name == "lm_head.weight") {
+    if (tensor.name == "lm_head.weight" && !with_head) {
       continue;
     }
     const bool quantized =
@@ -216,6 +246,9 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   const int64_t num_sessions = kwargs.get_int("session_store_size", kSessionStoreSize);
   const int64_t session_bytes = kwargs.get_int("session_store_bytes", kSessionStoreBytes);
   std::vector<Modality> outputs{Modality::kImage, Modality::kVideo};
+  if (config_.reasoner) {
+    outputs.insert(outputs.begin(), Modality::kText);
+  }
   if (config_.can_make_sound()) {
     outputs.push_back(Modality::kAudio);
   }
@@ -224,6 +257,18 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   }
   if (const Json* chosen = kwargs.find("output_modalities")) {
     outputs = chosen_outputs(*chosen, outputs);
+  }
+  if (config_.reasoner) {
+    const int64_t longest = config_.reasoner->max_position_embeddings;
+    description_.max_model_len =
+        kwargs.get_int("max_model_len", std::min(longest, kDefaultModelLen));
+    if (description_.max_model_len < 2 || description_.max_model_len > longest) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  str_cat("[model_kwargs] \"max_model_len\": found ",
+                          description_.max_model_len,
+                          ", expected 2 to ",
+                          longest));
+    }
   }
   kwargs.finish();
   if (max_concurrent_requests_ < 1 || max_concurrent_requests_ > 1024) {
@@ -243,12 +288,23 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   description_.family = "cosmos3";
   description_.output_modalities = std::move(outputs);
   description_.input_modalities = {Modality::kText};
-  if (serves(Modality::kVideo) || serves(Modality::kAction)) {
+  if (serves(Modality::kText) || serves(Modality::kVideo) || serves(Modality::kAction)) {
     description_.input_modalities.push_back(Modality::kImage);
     description_.input_modalities.push_back(Modality::kVideo);
   }
   std::vector<RequestParameter> parameters = generation_parameters(config_);
   defaults_ = RequestDefaults::load(config_.folder, parameters);
+  if (serves(Modality::kText)) {
+    reasoner_ = std::make_unique<ReasonerFrontEnd>(
+        config_, prompts_, description_.max_model_len, max_concurrent_requests_);
+    for (RequestParameter& parameter : ReasonerFrontEnd::parameters()) {
+      // The seed serves both.
+      if (std::ranges::find(parameters, parameter.name, &RequestParameter::name) ==
+          parameters.end()) {
+        parameters.push_back(std::move(parameter));
+      }
+    }
+  }
   description_.parameters = ParameterTable(std::move(parameters));
   description_.config = config_.to_json();
 }
@@ -261,7 +317,9 @@ bool Cosmos3Model::serves(Modality modality) const {
 graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
   using namespace graph;  // NOLINT: the words of a declaration
   ModelGraph out;
-  out.walks.push_back(walk("prefill", {"text_inputs"}, node("dit").needs({"text_inputs"})));
+  if (serves(Modality::kImage) || serves(Modality::kVideo) || serves(Modality::kAction)) {
+    out.walks.push_back(walk("prefill", {"text_inputs"}, node("dit").needs({"text_inputs"})));
+  }
   if (serves(Modality::kVideo) || serves(Modality::kAction)) {
     out.walks.push_back(conditioned_prefill("prefill_cond", "image_inputs"));
     out.walks.push_back(conditioned_prefill("prefill_cond_video", "video_inputs"));
@@ -306,6 +364,9 @@ graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
                                  .gives("latents", edge("latents").to("vae_decoder")),
                              vae_decoder("video_output", Modality::kVideo)));
   }
+  if (reasoner_ != nullptr) {
+    reasoner_->add_walks(out);
+  }
   if (serves(Modality::kVideo) && !config_.is_distilled()) {
     out.walks.push_back(walk(std::string(kWindowWalk), gen_inputs(false, false), window_loop()));
     std::vector<std::string> own;
@@ -328,7 +389,7 @@ graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
 }
 
 std::vector<std::string> Cosmos3Model::get_labels() const {
-  return {"main", "uncond", "_cfg_batched"};
+  return {"main", "uncond", "_cfg_batched", "reasoner"};
 }
 
 std::vector<NodeResourceSpec> Cosmos3Model::get_node_resources() const {
@@ -343,25 +404,47 @@ std::vector<NodeResourceSpec> Cosmos3Model::get_node_resources() const {
                   .page_size = kPageSize,
                   .max_num_pages = pages,
                   .dtype = DType::kF32};
-  return {
+  std::vector<NodeResourceSpec> resources = {
       {"kv", {"dit"}, kv},
       {"attn", {"dit"}, AttentionSpec{.kind = AttentionKind::kRagged}},
       {"attn_gen", {"dit"}, AttentionSpec{.kind = AttentionKind::kDense, .kv = "kv"}},
       {"attn_commit", {"dit"}, AttentionSpec{.kind = AttentionKind::kPaged, .kv = "kv"}},
   };
+  if (reasoner_ != nullptr) {
+    reasoner_->add_resources(resources);
+  }
+  return resources;
+}
+
+std::shared_ptr<const Transformer> Cosmos3Model::share_transformer(const LoadContext& context) {
+  std::shared_ptr<const Transformer> known = transformer_.lock();
+  if (known == nullptr) {
+    FinalizeOptions options{context.pool};
+    if (context.quantization == "int8") {
+      options.weight_format = WeightFormat::kInt8;
+    }
+    auto transformer = std::make_shared<Transformer>(config_.transformer, reasoner_ != nullptr);
+    transformer->load(*open_checkpoint(config_.transformer_folder()), options);
+    transformer_ = transformer;
+    known = std::move(transformer);
+  }
+  return known;
 }
 
 std::unique_ptr<NodeSubmodule> Cosmos3Model::get_submodule(std::string_view node,
                                                            const LoadContext& context) {
   FinalizeOptions options{context.pool};
   if (node == "dit") {
-    if (context.quantization == "int8") {
-      options.weight_format = WeightFormat::kInt8;
-    }
-    auto transformer = std::make_unique<Transformer>(config_.transformer);
-    transformer->load(*open_checkpoint(config_.transformer_folder()), options);
-    return std::make_unique<Cosmos3DiTSubmodule>(std::move(transformer),
+    return std::make_unique<Cosmos3DiTSubmodule>(share_transformer(context),
                                                  config_.vae.scale_factor_temporal);
+  }
+  if (node == "reasoner" && reasoner_ != nullptr) {
+    return std::make_unique<Cosmos3ReasonerSubmodule>(share_transformer(context));
+  }
+  if (node == "vision_encoder" && reasoner_ != nullptr) {
+    auto vision = std::make_unique<VisionEncoder>(config_.reasoner->vision);
+    vision->load(*open_checkpoint(config_.vision_folder()));
+    return std::make_unique<Cosmos3VisionEncoderSubmodule>(std::move(vision), options);
   }
   if (node == "vae_encoder") {
     auto vae = std::make_unique<VaeEncoder>(config_.vae);
@@ -425,10 +508,15 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
   const auto hosts = [&](const char* node) {
     return std::ranges::find(served, node) != served.end();
   };
-  if (hosts("dit")) {
+  if (hosts("vision_encoder")) {
+    plan.push_back({"vision weights, with the first picture",
+                    bytes_of_prefixes(config_.vision_folder(), {"model."})});
+  }
+  if (hosts("dit") || hosts("reasoner")) {  // they share it
     plan.push_back(
         {"dit weights",
-         transformer_bytes(config_.transformer_folder(), context.quantization == "int8")});
+         transformer_bytes(
+             config_.transformer_folder(), reasoner_ != nullptr, context.quantization == "int8")});
     const std::vector<NodeResourceSpec> resources = get_node_resources();
     const auto& kv = std::get<KVSpec>(resources.front().spec);
     plan.push_back({"kv pool",
@@ -451,28 +539,51 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
 }
 
 PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const {
-  const auto wants_one = [&](Modality modality) {
-    return std::ranges::find(request.output_modalities, modality) !=
-           request.output_modalities.end();
-  };
-  Modality wants = Modality::kImage;
+  Modality output = Modality::kImage;
   for (const Modality modality : {Modality::kVideo, Modality::kAction}) {
-    if (wants_one(modality)) {
-      wants = modality;
+    if (wants(request, modality)) {
+      output = modality;
     }
   }
-  if (wants_one(Modality::kAudio)) {  // sound comes with its video
-    wants = Modality::kVideo;
+  if (wants(request, Modality::kAudio)) {  // sound comes with its video
+    output = Modality::kVideo;
   }
-  Json parameters = description_.parameters.resolve(defaults_.fill(request.parameters, wants));
-  if (wants_one(Modality::kAudio)) {
-    parameters.set("generate_sound", true);
-  }
-  if (wants_one(Modality::kText)) {
+  const bool talks = wants(request, Modality::kText);
+  if (talks && reasoner_ == nullptr) {
     throw Error(ErrorCode::kUnsupported, "[request] this model makes no text");
   }
+  const bool generates = !talks || request.output_modalities.size() > 1;
+  const Json& asked = request.parameters;
+  Json parameters =
+      description_.parameters.resolve(generates ? defaults_.fill(asked, output) : asked);
+  if (wants(request, Modality::kAudio)) {
+    parameters.set("generate_sound", true);
+  }
+  PreparedRequest out;
+  out.request_id = request.request_id;
+  out.random_seed = seed_of(parameters, request.request_id);
+  out.output_modalities = request.output_modalities;
+  if (talks) {
+    reasoner_->prepare(request, parameters, out);
+  }
+  if (generates) {
+    prepare_generation(talks ? generation_of(request, output) : request, output, parameters, out);
+  }
+  for (const auto& [name, value] : parameters.get_object()) {
+    if (name != "noise" && name != "action") {  // megabytes that the plan holds already
+      out.step_metadata.set(name, value);
+    }
+  }
+  return out;
+}
+
+// What a generation needs, beside what a conversation before it has put into `out`.
+void Cosmos3Model::prepare_generation(const ModelRequest& request,
+                                      Modality output,
+                                      const Json& parameters,
+                                      PreparedRequest& out) const {
   const RequestMedia media(request);
-  if (wants == Modality::kImage && media.is_given()) {
+  if (output == Modality::kImage && media.is_given()) {
     throw Error(
         ErrorCode::kUnsupported,
         "[request] this model makes images from text alone: it edits none; with an image or "
@@ -480,52 +591,75 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
   }
   Conditioning conditioning = media.conditioning();
   conditioning.session = find_session(parameters);
-  PreparedRequest out;
-  out.request_id = request.request_id;
-  out.random_seed = seed_of(parameters, request.request_id);
   const GenRequestPtr plan = plan_request(
-      config_, prompts_, prompt_of(request), parameters, wants, conditioning, out.random_seed);
+      config_, prompts_, prompt_of(request), parameters, output, conditioning, out.random_seed);
   check_outputs(request, *plan, description_.output_modalities);
-  out.num_prompt_tokens = static_cast<int64_t>(plan->cond_ids.size());
-  out.inputs.set("text_inputs", Tensor::from(plan->cond_ids, {out.num_prompt_tokens}));
-  out.input_modalities = {Modality::kText};
+  auto num_tokens = static_cast<int64_t>(std::max(plan->cond_ids.size(), plan->uncond_ids.size()));
+  KVRequestConfig kv;
+  const bool talks = ReasonerFrontEnd::is_conversation(out);
+  if (talks) {
+    kv = std::get<KVRequestConfig>(out.resource_configs.at("kv"));
+    kv.needed_labels.push_back(kCondLabel);
+    num_tokens = plan->prompt_options.max_sequence_length + 2;  // the answer is not known yet
+  } else {
+    out.num_prompt_tokens = static_cast<int64_t>(plan->cond_ids.size());
+    out.inputs.set("text_inputs", Tensor::from(plan->cond_ids, {out.num_prompt_tokens}));
+    out.input_modalities = {Modality::kText};
+  }
   if (const Tensor frames = media.frames(*plan); frames.defined()) {
     out.inputs.set(media.is_video() ? "video_inputs" : "image_inputs", frames);
-    out.input_modalities.push_back(media.is_video() ? Modality::kVideo : Modality::kImage);
-  }
-  out.output_modalities = request.output_modalities;
-  for (const auto& [name, value] : parameters.get_object()) {
-    if (name != "noise" && name != "action") {  // megabytes that the plan holds already
-      out.step_metadata.set(name, value);
+    if (!talks) {
+      out.input_modalities.push_back(media.is_video() ? Modality::kVideo : Modality::kImage);
     }
   }
-  out.values.set(kGenRequest, plan);
-  KVRequestConfig kv;
-  kv.max_tokens = static_cast<int64_t>(std::max(plan->cond_ids.size(), plan->uncond_ids.size()));
   if (plan->windows) {
     const GenLayout& layout = plan->plan.layout;
-    kv.max_tokens += max_committed_tokens(
+    num_tokens += max_committed_tokens(
         *plan->windows, layout.tokens_per_frame(config_.transformer.latent_patch_size), kPageSize);
   }
   if (plan->has_guidance()) {
-    kv.needed_labels = {kCondLabel, kUncondLabel};
+    kv.needed_labels.push_back(kUncondLabel);
   }
+  kv.max_tokens = std::max(kv.max_tokens, num_tokens);
   out.resource_configs["kv"] = std::move(kv);
-  return out;
+  out.values.set(kGenRequest, plan);
 }
 
 ForwardPassArgs Cosmos3Model::get_initial_forward_pass_args(RequestProgress& progress) const {
-  const GenRequest& request = *progress.request.values.at<GenRequestPtr>(kGenRequest);
-  ForwardPassArgs args;
+  const GenRequestPtr* generation = progress.request.values.find<GenRequestPtr>(kGenRequest);
   if (progress.partition == kWindowDecoder) {
-    args.request_done = !request.windows;
+    ForwardPassArgs args;
+    args.request_done = generation == nullptr || !(*generation)->windows;
     args.graph_walk = kWindowDecodeWalk;
     return args;
   }
+  if (ReasonerFrontEnd::is_conversation(progress.request)) {
+    return reasoner_->first_walk(progress);
+  }
+  return start_generation(progress);
+}
+
+// The walk that reads the prompt of a generation, and a picture that it starts from.
+ForwardPassArgs Cosmos3Model::start_generation(RequestProgress& progress) const {
+  const GenRequest& request = *progress.request.values.at<GenRequestPtr>(kGenRequest);
+  ForwardPassArgs args;
   args.graph_walk = "prefill";
   args.requires_cfg = request.has_guidance();
-  args.inputs.set("text_inputs", progress.persist_signals.at("text_inputs"));
-  args.unpersist = {"text_inputs"};
+  if (ReasonerFrontEnd::is_conversation(progress.request)) {
+    // The answer is the prompt; a conversation without one leaves the client's own.
+    auto answered = std::make_shared<GenRequest>(request);
+    if (const std::string answer = reasoner_->answer_of(progress); !answer.empty()) {
+      answered->cond_ids = prompts_.encode(answer, request.prompt_options, false);
+    }
+    args.inputs.set(
+        "text_inputs",
+        Tensor::from(answered->cond_ids, {static_cast<int64_t>(answered->cond_ids.size())}));
+    args.values.set(kGenRequest, GenRequestPtr(std::move(answered)));
+    args.unpersist = {"new_token", "answer_tokens"};
+  } else {
+    args.inputs.set("text_inputs", progress.persist_signals.at("text_inputs"));
+    args.unpersist = {"text_inputs"};
+  }
   for (const auto& [walk, input] : {std::pair{"prefill_cond_video", "video_inputs"},
                                     std::pair{"prefill_cond", "image_inputs"}}) {
     if (const TensorList* frames = progress.persist_signals.find(input);
@@ -540,7 +674,12 @@ ForwardPassArgs Cosmos3Model::get_initial_forward_pass_args(RequestProgress& pro
 }
 
 ForwardPassArgs Cosmos3Model::get_partition_forward_pass_args(RequestProgress& progress) const {
-  const GenRequest& request = *progress.request.values.at<GenRequestPtr>(kGenRequest);
+  const GenRequestPtr* generation = progress.request.values.find<GenRequestPtr>(kGenRequest);
+  if (progress.graph_walk.starts_with("reasoner_")) {
+    ForwardPassArgs args = reasoner_->next_walk(progress);
+    return args.request_done && generation != nullptr ? start_generation(progress) : args;
+  }
+  const GenRequest& request = **generation;
   ForwardPassArgs args;
   if (progress.partition == kWindowDecoder) {  // once more for every window, until the stream ends
     args.graph_walk = kWindowDecodeWalk;
@@ -566,15 +705,26 @@ ForwardPassArgs Cosmos3Model::get_partition_forward_pass_args(RequestProgress& p
 
 std::unique_ptr<OutputStream> Cosmos3Model::make_output_stream(
     const PreparedRequest& request) const {
+  std::unique_ptr<OutputStream> text;
+  if (ReasonerFrontEnd::is_conversation(request)) {
+    text = reasoner_->make_output_stream(request);
+  }
+  const GenRequestPtr* generation = request.values.find<GenRequestPtr>(kGenRequest);
+  if (generation == nullptr) {
+    return text;
+  }
   VideoOutput video;
-  const GenRequestPtr& plan = request.values.at<GenRequestPtr>(kGenRequest);
-  video.streams = plan->windows && plan->windows->stream_video;
+  video.streams = (*generation)->windows && (*generation)->windows->stream_video;
   video.as_mp4 = request.step_metadata.at("video_format").get_string() == "mp4";
   if (config_.sound) {
     video.sampling_rate = config_.sound->sampling_rate;
     video.num_channels = config_.sound->dec_out_channels;
   }
-  return std::make_unique<GenOutputStream>(plan, request.output_modalities, video);
+  auto media = std::make_unique<GenOutputStream>(*generation, request.output_modalities, video);
+  if (text == nullptr) {
+    return media;
+  }
+  return std::make_unique<TextAndMediaStream>(std::move(text), std::move(media));
 }
 
 std::vector<int32_t> Cosmos3Model::tokenize(std::string_view text, bool) const {

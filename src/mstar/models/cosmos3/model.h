@@ -9,6 +9,8 @@
 //   action_video_gen   loop[ dit ] -> vae_decoder -> video
 //   video_gen_ar       loop[ dit ] over all windows, each window's latents into a stream
 //   video_decode_ar    (partition window_decoder) vae_decoder_ar -> video, window by window
+// A checkpoint with a reasoner also answers (reasoner_front_end.h). A request that asks for text
+// and for media reasons first; its answer is the prompt of the generation that follows.
 #pragma once
 
 #include <memory>
@@ -18,7 +20,9 @@
 #include "mstar/models/cosmos3/config.h"
 #include "mstar/models/cosmos3/gen_request.h"
 #include "mstar/models/cosmos3/prompt.h"
+#include "mstar/models/cosmos3/reasoner_front_end.h"
 #include "mstar/models/cosmos3/request_defaults.h"
+#include "mstar/models/cosmos3/transformer.h"
 #include "mstar/models/cosmos3/vae.h"
 
 namespace mstar::cosmos3 {
@@ -27,9 +31,10 @@ namespace mstar::cosmos3 {
 class Cosmos3Model : public Model {
  public:
   // `path` is the checkpoint folder. Reads configuration and tokenizer; weights come with
-  // get_submodule(). `model_kwargs`: max_concurrent_requests, session_store_size,
-  // session_store_bytes; output_modalities, a list: what is served of what the checkpoint can make,
-  // with the nodes that needs. Throws Error(kInvalidArgument) naming file and field.
+  // get_submodule(). `model_kwargs`: max_concurrent_requests, max_model_len (of conversations),
+  // session_store_size, session_store_bytes; output_modalities, a list: what is served of what the
+  // checkpoint can make, with the nodes that needs. Throws Error(kInvalidArgument) naming file and
+  // field.
   static std::unique_ptr<Model> open(const std::string& path, const Json& model_kwargs);
 
   static bool recognizes(const std::string& path) { return Cosmos3Config::recognizes(path); }
@@ -55,16 +60,25 @@ class Cosmos3Model : public Model {
   Cosmos3Model() = default;
 
   void describe(const Json& model_kwargs);
+  std::shared_ptr<const Transformer> share_transformer(const LoadContext& context);
   std::shared_ptr<const VaeDecoder> load_vae_decoder(const FinalizeOptions& options);
   WindowSessionPtr find_session(const Json& parameters) const;
   bool serves(Modality modality) const;
+  void prepare_generation(const ModelRequest& request,
+                          Modality output,
+                          const Json& parameters,
+                          PreparedRequest& out) const;
+  ForwardPassArgs start_generation(RequestProgress& progress) const;
 
   Cosmos3Config config_;
   PromptEncoder prompts_;
   RequestDefaults defaults_;
+  std::unique_ptr<ReasonerFrontEnd> reasoner_;  // null: a generator alone
   int64_t max_concurrent_requests_ = 0;
   std::shared_ptr<WindowSessions> sessions_;
-  std::weak_ptr<const VaeDecoder> vae_decoder_;  // one copy for both nodes; load time only
+  // One copy for the nodes that share them; load time only.
+  std::weak_ptr<const Transformer> transformer_;
+  std::weak_ptr<const VaeDecoder> vae_decoder_;
   ModelDescription description_;
 };
 

@@ -1,9 +1,11 @@
 // What a generation's walks emit, as a client gets it: PNG, MP4, PCM, actions. One request.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "mstar/engine/model.h"
@@ -58,6 +60,31 @@ class GenOutputStream : public OutputStream {
   int64_t num_frames_ = 0;
   int64_t height_ = 0;
   int64_t width_ = 0;
+};
+
+// A conversation's text, then what is generated from it. One request.
+class TextAndMediaStream : public OutputStream {
+ public:
+  TextAndMediaStream(std::unique_ptr<OutputStream> text, std::unique_ptr<OutputStream> media)
+      : text_(std::move(text)), media_(std::move(media)) {}
+
+  std::vector<OutputChunk> write(Modality modality,
+                                 std::string_view edge,
+                                 const TensorList& tensors) override {
+    return (modality == Modality::kText ? text_ : media_)->write(modality, edge, tensors);
+  }
+
+  std::vector<OutputChunk> finish() override {
+    std::vector<OutputChunk> chunks = text_->finish();
+    for (OutputChunk& chunk : media_->finish()) {
+      chunks.push_back(std::move(chunk));
+    }
+    return chunks;
+  }
+
+ private:
+  std::unique_ptr<OutputStream> text_;
+  std::unique_ptr<OutputStream> media_;
 };
 
 }  // namespace mstar::cosmos3

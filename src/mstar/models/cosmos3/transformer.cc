@@ -96,7 +96,7 @@ Tensor DomainLinear::forward(Stream& stream, const Tensor& x, int64_t domain) co
   return linear_rows(stream, x, weights_[index], epilogue, x.dtype());
 }
 
-Transformer::Transformer(const TransformerConfig& config)
+Transformer::Transformer(const TransformerConfig& config, bool with_head)
     : config_(config),
       inv_freq_(rope_inv_freq(config.rope)),
       embed_tokens_(config.vocab_size, config.hidden_size),
@@ -115,6 +115,10 @@ Transformer::Transformer(const TransformerConfig& config)
   add_module("proj_in", proj_in_);
   add_module("proj_out", proj_out_);
   add_module("time_embedder", time_embedder_);
+  if (with_head) {
+    lm_head_ = std::make_unique<Linear>(config.hidden_size, config.vocab_size);
+    add_module("lm_head", *lm_head_);
+  }
   add_heads();
 }
 
@@ -150,7 +154,9 @@ void Transformer::pack(const FinalizeOptions&) {
 
 void Transformer::load(const CheckpointReader& reader, const FinalizeOptions& options) {
   NameMapping mapping;
-  mapping.skip = {"^lm_head.weight$"};
+  if (lm_head_ == nullptr) {
+    mapping.skip = {"^lm_head.weight$"};
+  }
   load_strictly(reader, load_targets(), mapping);
   finalize(options);
 }
@@ -185,6 +191,13 @@ Tensor Transformer::prefill(Stream& stream,
     rows = layers_[index]->forward_und(stream, rows, rotary, attention, keep_only);
   }
   return with_rows ? norm_.forward(stream, rows) : Tensor();
+}
+
+Tensor Transformer::logits(Stream& stream, const Tensor& rows) const {
+  MSTAR_CHECK(lm_head_ != nullptr, "no language head");
+  Tensor out = stream.empty({rows.dim(0), config_.vocab_size}, DType::kF32);
+  lm_head_->forward_into(stream, rows, {}, out);
+  return out;
 }
 
 Tensor Transformer::embed_gen(Stream& stream,

@@ -61,10 +61,11 @@ class DomainLinear : public Module {
 // const after load(): any number of threads may run prefill() and denoise() at the same time.
 class Transformer : public Module {
  public:
-  explicit Transformer(const TransformerConfig& config);
+  // `with_head`: also the language head, which only a reasoner reads.
+  explicit Transformer(const TransformerConfig& config, bool with_head = false);
 
-  // Fills and packs the weights of transformer/. The language head is left out: generation does
-  // not read it. Throws Error(kInvalidArgument) listing what is missing, unknown or mis-shaped.
+  // Fills and packs the weights of transformer/. Throws Error(kInvalidArgument) listing what is
+  // missing, unknown or mis-shaped.
   void load(const CheckpointReader& reader, const FinalizeOptions& options);
 
   const TransformerConfig& config() const { return config_; }
@@ -81,6 +82,10 @@ class Transformer : public Module {
                  const RotaryTable& rotary,
                  TowerAttention& attention,
                  bool with_rows) const;
+
+  // Normed rows of the understanding tower [rows, hidden_size] -> logits [rows, vocab_size] f32.
+  // Only with the head (check).
+  Tensor logits(Stream& stream, const Tensor& rows) const;
 
   // Generation rows of one request at one time step, [layout tokens, hidden_size] of `dtype`.
   // `timestep` before the model's scale.
@@ -116,6 +121,7 @@ class Transformer : public Module {
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
   RMSNorm norm_;
   RMSNorm norm_moe_gen_;
+  std::unique_ptr<Linear> lm_head_;  // null: a generator alone
   Linear proj_in_;
   Linear proj_out_;
   TimeEmbedder time_embedder_;

@@ -145,7 +145,7 @@ Tensor DecoderLayer::forward_und(Stream& stream,
     und_.k_norm->forward_inplace(stream, k);
   }
   Tensor k_for_gen = k;
-  if (und_.k_norm_for_gen != nullptr) {
+  if (und_.k_norm_for_gen != nullptr && attention.keeps_for_gen()) {
     k_for_gen = und_.k_norm_for_gen->forward(stream, k);
     rotate(stream, rotary, k_for_gen);
   }

@@ -20,6 +20,9 @@ class TowerAttention {
  public:
   virtual ~TowerAttention() = default;
 
+  // Whether `k_for_gen` is wanted; else it is `k`: a reasoner's text is read by text alone.
+  virtual bool keeps_for_gen() const { return true; }
+
   // Text rows, causal among themselves through `k`; `k_for_gen` and `v` are kept for generation.
   // `out` undefined: nobody reads the result (the last layer of a generator's prefill).
   virtual void attend_und(Stream& stream,

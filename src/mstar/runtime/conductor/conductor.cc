@@ -16,6 +16,7 @@ struct Conductor::PartitionState {
   int64_t fwd_index = 0;
   bool requires_cfg = false;
   Json step_metadata = Json::object();
+  ValueMap values;
 };
 
 struct Conductor::Request {
@@ -196,6 +197,7 @@ void Conductor::start(std::unique_ptr<Request> owned) {
   request.num_workers_left = static_cast<int>(workers_.size());
   for (PartitionState& partition : request.partitions) {
     partition.step_metadata = request.prepared->step_metadata;
+    partition.values = request.prepared->values;
   }
   for (Scheduler* worker : workers_) {
     worker->open(request.key, request.prepared);
@@ -249,6 +251,7 @@ void Conductor::start_walk(Request& request, int partition, ForwardPassArgs args
       state.step_metadata.set(key, value);  // sticky for the rest of the partition's life
     }
   }
+  state.values.merge(args.values);
   state.graph_walk = args.graph_walk;
   state.walk = walk;
   state.consumed_final_chunk = false;
@@ -263,7 +266,7 @@ void Conductor::start_walk(Request& request, int partition, ForwardPassArgs args
   info->random_seed = request.prepared->random_seed;
   info->max_tokens = request.prepared->max_tokens;
   info->step_metadata = state.step_metadata;
-  info->values = request.prepared->values;
+  info->values = state.values;
   info->cancelled = request.cancelled;
 
   StartWalk start{.request = request.key,
