@@ -45,15 +45,14 @@ FAULTS = [
 
 
 def build():
-    if not (COPY / "build/build.ninja").exists():
-        configure = ["cmake", "-S", COPY, "-B", COPY / "build", "-G", "Ninja", "-DCMAKE_BUILD_TYPE=Release", "-DMSTAR_WERROR=OFF", "-DBUILD_TESTING=OFF"]
-        subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
-    subprocess.run(["ninja", "-C", COPY / "build", "mstar"], check=True, stdout=subprocess.DEVNULL)
+    if not (COPY / "build/dev/build.ninja").exists():
+        subprocess.run(["cmake", "--preset", "dev", "-DBUILD_TESTING=OFF"], cwd=COPY, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(["ninja", "-C", COPY / "build/dev", "mstar"], check=True, stdout=subprocess.DEVNULL)
 
 
 def passes(count):
     """Whether the copy's server reaches what the evaluation requires of the shipped model."""
-    command = [sys.executable, "evaluate.py", "--mstar", COPY / "build/bin/mstar", "--checkpoint", ROOT / "models/shapes"]
+    command = [sys.executable, "evaluate.py", "--mstar", COPY / "build/dev/bin/mstar", "--checkpoint", ROOT / "models/shapes"]
     done = subprocess.run([*command, "--count", str(count), "--require", "shipped"], cwd=pathlib.Path(__file__).parent, capture_output=True, text=True)
     missed = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     if done.returncode not in (0, 1) or (done.returncode == 1) != bool(missed):
@@ -67,7 +66,7 @@ def main():
     p.add_argument("--only", choices=[f[0] for f in FAULTS])
     a = p.parse_args()
     COPY.mkdir(parents=True, exist_ok=True)
-    for part in ("src", "cmake", "bench", "tools", "CMakeLists.txt"):
+    for part in ("src", "cmake", "bench", "tools", "CMakeLists.txt", "CMakePresets.json"):
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, COPY / part, dirs_exist_ok=True)
         else:
