@@ -41,9 +41,14 @@ LoadProblem examine(const TensorInfo& tensor, const LoadTarget& target, const Ma
       return problem;
     case Misfit::Kind::kNone: break;
   }
-  const int shard = parameter.find_shard(mapped.shard_id);
-  const bool taken = shard >= 0 ? parameter.is_loaded(shard)
-                                : std::ranges::any_of(parameter.pieces(), &Tensor::defined);
+  // One shard, a group of them ("gate:"), or with "" all.
+  const int only = parameter.find_shard(mapped.shard_id);
+  bool taken = false;
+  for (size_t shard = 0; shard < parameter.shards().size(); ++shard) {
+    const bool is_meant = only >= 0 ? static_cast<int>(shard) == only
+                                    : parameter.shards()[shard].id.starts_with(mapped.shard_id);
+    taken = taken || (is_meant && parameter.is_loaded(static_cast<int>(shard)));
+  }
   if (taken) {
     problem.kind = LoadProblem::Kind::kRepeated;
     problem.detail =

@@ -49,6 +49,35 @@ ShardSpec rows(std::string id, const Shape& shape, int64_t stack_row) {
   return spec;
 }
 
+// As GGUF keeps experts: the gates of all of them in one tensor.
+TEST_F(LoadTest, FillsAGroupOfShardsFromOneTensor) {
+  const auto reader = checkpoint(
+      {{"experts.gate_exps", counted({2, 2, 3})}, {"experts.up_exps", counted({2, 2, 3}, 12)}});
+  NameMapping mapping;
+  mapping.stacked = {{"weight", "experts.gate_exps", "gate:"},
+                     {"weight", "experts.up_exps", "up:"}};
+  const auto parameter = [] {
+    std::vector<ShardSpec> shards;
+    for (const char* id : {"gate:0", "up:0", "gate:1", "up:1"}) {
+      shards.push_back(rows(id, {2, 3}, 0));
+    }
+    return Parameter("weight", std::move(shards), {}, ParameterKind::kMatrix);
+  };
+  Parameter weight = parameter();
+  load_strictly(*reader, std::vector<LoadTarget>{{"weight", &weight, {}}}, mapping);
+  const std::vector<float> joined = weight.join().to_floats();
+  EXPECT_EQ(joined[0], 0.0F);    // gate:0
+  EXPECT_EQ(joined[6], 12.0F);   // up:0
+  EXPECT_EQ(joined[12], 6.0F);   // gate:1
+  EXPECT_EQ(joined[18], 18.0F);  // up:1
+
+  Parameter other(
+      "weight", {rows("gate:0", {2, 4}, 0), rows("up:0", {2, 4}, 0)}, {}, ParameterKind::kMatrix);
+  const CompletenessReport report =
+      load_parameters(*reader, std::vector<LoadTarget>{{"weight", &other, {}}}, mapping);
+  EXPECT_NE(report.to_string().find("expected [1, 2, 4]"), std::string::npos) << report.to_string();
+}
+
 TEST_F(LoadTest, FillsWholeAndStackedParameters) {
   const auto reader = checkpoint({{"q_proj.weight", counted({2, 3})},
                                   {"k_proj.weight", counted({1, 3}, 6)},

@@ -111,7 +111,47 @@ int Parameter::find_shard(std::string_view shard_id) const {
   return -1;
 }
 
+namespace {
+
+// A shard id that ends with ':' names all shards that begin so, in their order, as one tensor with
+// a further first dim: how GGUF keeps the gates of all experts ("gate:" of "gate:0", "gate:1" …).
+bool is_group(std::string_view shard_id) {
+  return shard_id.ends_with(':');
+}
+
+// Indices of the group's shards; empty when there is none, or when their shapes differ.
+std::vector<int> group_members(const std::vector<ShardSpec>& shards, std::string_view shard_id) {
+  std::vector<int> members;
+  for (size_t index = 0; index < shards.size(); ++index) {
+    if (shards[index].id.starts_with(shard_id)) {
+      members.push_back(static_cast<int>(index));
+      if (!(shards[index].shape == shards[static_cast<size_t>(members.front())].shape)) {
+        return {};
+      }
+    }
+  }
+  return members;
+}
+
+}  // namespace
+
 Misfit Parameter::misfit(const Shape& shape, DType dtype, std::string_view shard_id) const {
+  if (const auto members = group_members(shards_, shard_id);
+      is_group(shard_id) && !members.empty()) {
+    std::vector<int64_t> dims{static_cast<int64_t>(members.size())};
+    for (const int64_t size : shards_[static_cast<size_t>(members.front())].shape) {
+      dims.push_back(size);
+    }
+    const Shape expected{std::span<const int64_t>(dims)};
+    if (!(shape == expected)) {
+      return {Misfit::Kind::kShape,
+              str_cat("shape ", to_string(shape), ", expected ", to_string(expected))};
+    }
+    return accepts(dtype)
+               ? Misfit{}
+               : Misfit{Misfit::Kind::kType,
+                        str_cat("dtype ", to_string(dtype), ", expected ", expected_types(kind_))};
+  }
   const int shard = find_shard(shard_id);
   const bool whole = shard < 0 && shard_id.empty() && !whole_.empty();
   if (shard < 0 && !whole) {
@@ -140,6 +180,13 @@ void Parameter::load(const Tensor& loaded, std::string_view shard_id) {
   const Misfit wrong = misfit(loaded.shape(), loaded.dtype(), shard_id);
   if (wrong.kind != Misfit::Kind::kNone) {
     throw Error(ErrorCode::kInvalidArgument, str_cat("[", name_, "] ", wrong.detail));
+  }
+  if (is_group(shard_id)) {
+    int64_t place = 0;
+    for (const int member : group_members(shards_, shard_id)) {
+      load_piece(member, loaded.select(0, place++));
+    }
+    return;
   }
   const int shard = find_shard(shard_id);
   if (shard >= 0) {

@@ -10,6 +10,7 @@ namespace mstar {
 int serve_command(const std::vector<std::string>& words);
 int run_command(const std::vector<std::string>& words);
 int inspect_command(const std::vector<std::string>& words);
+int check_command(const std::vector<std::string>& words);
 int bench_serve_command(const std::vector<std::string>& words);
 
 std::string version_text();

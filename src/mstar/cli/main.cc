@@ -21,6 +21,7 @@ constexpr const char* kHelp =
     "  mstar serve [MODEL]        an HTTP server: OpenAI API and mstar's own\n"
     "  mstar run [MODEL] \"PROMPT\" one request, without a server\n"
     "  mstar inspect MODEL        configuration, parameters, walks, memory plan\n"
+    "  mstar check MODEL          whether it could be served: configuration, files, placement\n"
     "  mstar bench serve          load a server and measure it\n"
     "  mstar COMMAND --help       the options of a command\n"
     "  mstar --version\n"
@@ -49,12 +50,15 @@ int dispatch(std::vector<std::string> words) {
   if (command == "inspect") {
     return inspect_command(words);
   }
+  if (command == "check") {
+    return check_command(words);
+  }
   if (command == "bench" && !words.empty() && words[0] == "serve") {
     words.erase(words.begin());
     return bench_serve_command(words);
   }
   const std::string near =
-      nearest_name(command, {"serve", "run", "inspect", "bench", "version", "help"});
+      nearest_name(command, {"serve", "run", "inspect", "check", "bench", "version", "help"});
   throw Error(
       ErrorCode::kInvalidArgument,
       command == "bench" ? std::string("[command line] bench: expected \"bench serve\"")

@@ -130,7 +130,10 @@ ExpertWeights::ExpertWeights(const Config& config) : config_(config) {
 std::vector<StackedParamRule> ExpertWeights::stacked_rules() {
   return {{"experts.gate_up_proj", "experts.*.gate_proj.weight", "gate:*"},
           {"experts.gate_up_proj", "experts.*.up_proj.weight", "up:*"},
-          {"experts.down_proj", "experts.*.down_proj.weight", "down:*"}};
+          {"experts.down_proj", "experts.*.down_proj.weight", "down:*"},
+          // GGUF: all gates in one tensor, all ups in another.
+          {"experts.gate_up_proj", "experts.gate_exps", "gate:"},
+          {"experts.gate_up_proj", "experts.up_exps", "up:"}};
 }
 
 Tensor ExpertWeights::loaded_gate_up() const {
