@@ -18,6 +18,8 @@ namespace {
 // executor never holds two.
 constexpr int kNumSlots = 1;
 
+constexpr const char* kOutOfMemory = "[engine] out of memory";
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -29,6 +31,8 @@ void guard_row(BatchRow& row, Action&& action) {
     action();
   } catch (const Error& error) {
     row.fail(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    row.fail(ErrorCode::kResourceExhausted, kOutOfMemory);
   } catch (const std::exception& error) {
     row.fail(ErrorCode::kInternal, error.what());
   }
@@ -346,6 +350,14 @@ int Engine::max_batch_size(std::string_view node, std::string_view graph_walk) c
   return cap > 0 ? std::min(own, cap) : own;
 }
 
+int Engine::num_captures() const {
+  int count = 0;
+  for (const auto& node : nodes_) {
+    count += node->captures != nullptr ? node->captures->num_buckets() : 0;
+  }
+  return count;
+}
+
 Resource* Engine::find_resource(std::string_view key) const {
   const ResourceId id = resource_names_.find(key);
   return id < 0 ? nullptr : resource_pointers_[static_cast<size_t>(id)];
@@ -388,6 +400,7 @@ void Engine::execute(StepBatch& batch) {
     stats_.num_failed_rows += row.status == RowStatus::kFailed ? 1 : 0;
   }
   note_usage();
+  batch.begin = start;
   batch.seconds = seconds_since(start);
 }
 
@@ -545,6 +558,8 @@ void Engine::run_group(Node& node, StepBatch& batch, std::vector<size_t> rows) {
     finish_rows(node, batch, group);
   } catch (const Error& error) {
     fail_all(error.code(), error.what());
+  } catch (const std::bad_alloc&) {
+    fail_all(ErrorCode::kResourceExhausted, kOutOfMemory);
   } catch (const std::exception& error) {
     fail_all(ErrorCode::kInternal, error.what());
   }

@@ -91,6 +91,7 @@ class Engine {
 
   const NodeSubmodule& submodule(std::string_view node) const;
   int max_batch_size(std::string_view node, std::string_view graph_walk) const;
+  int num_captures() const;  // steps recorded at warm-up
 
   const LabelTable& labels() const { return labels_; }
 

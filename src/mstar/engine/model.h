@@ -69,6 +69,7 @@ struct PreparedRequest {
   int64_t max_tokens = 0;  // generated tokens allowed
   std::map<std::string, RequestResourceConfig, std::less<>> resource_configs;  // by resource key
   std::vector<std::string> stop_strings;  // for the output stream
+  Json chunk_metadata = Json::object();   // added to the metadata of every piece of its answer
 };
 
 // Where one request of one partition stands; the conductor's, given to the model to decide on.
@@ -93,6 +94,17 @@ struct ForwardPassArgs {
   std::vector<std::pair<std::string, int64_t>> loop_limits;  // this request's own bounds by loop
 };
 
+// A generated token with its log-probability, and the likeliest tokens at its place.
+struct TokenLogprob {
+  struct Candidate {
+    std::string bytes;  // of the token; may be a part of a character
+    double logprob = 0.0;
+  };
+
+  Candidate token;
+  std::vector<Candidate> top;  // likeliest first
+};
+
 // One piece of an answer, as a client gets it.
 struct OutputChunk {
   Modality modality = Modality::kText;
@@ -100,6 +112,8 @@ struct OutputChunk {
   Json metadata = Json::object();  // sizes, rates, shapes
   int64_t num_tokens = 0;          // generated tokens behind it
   std::string finish_reason;       // "stop", "length" when this ends the text; else empty
+  // Of the tokens behind it, where the request asked for them.
+  std::vector<TokenLogprob> logprobs{};
 };
 
 // Turns what a request's walks emit into chunks; keeps what it needs in between (undecoded bytes,
@@ -173,6 +187,11 @@ class Model {
   virtual std::unique_ptr<NodeSubmodule> get_submodule(std::string_view node,
                                                        const LoadContext& context) = 0;
 
+  // Whether the checkpoint has all that the configuration says, in the right shapes and types.
+  // Throws as get_submodule does. The default loads one node after the other; models that can tell
+  // from the files' headers do.
+  virtual void check_weights(const LoadContext& context);
+
   // Weights and pools that the listed nodes will need, without loading them.
   virtual std::vector<MemoryItem> memory_plan(const std::vector<std::string>& nodes,
                                               const LoadContext& context) const = 0;
@@ -180,6 +199,10 @@ class Model {
   // Text and media to tensors. Throws Error(kInvalidArgument) for requests the model cannot take.
   // Any thread, several at once.
   virtual PreparedRequest process_prompt(const ModelRequest& request) const = 0;
+
+  // The same for input that is answered in several parts, one after the other, such as sound longer
+  // than the model hears at once. Never empty; by default process_prompt's.
+  virtual std::vector<PreparedRequest> process_parts(const ModelRequest& request) const;
 
   // The request's first walk in this partition, then each next one when a walk ended.
   // Conductor thread.

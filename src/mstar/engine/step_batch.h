@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,6 +57,7 @@ struct StepBatch {
   std::vector<BatchRow> rows;
 
   // Filled by the run.
+  std::chrono::steady_clock::time_point begin;
   int64_t num_tokens = 0;       // over all rows that ran
   int num_captured_steps = 0;   // groups that were replayed …
   int num_eager_steps = 0;      // … or ran eagerly

@@ -55,6 +55,9 @@ void apply(KVSpec& spec, JsonReader& reader) {
   spec.page_size = get_in_range(reader, "page_size", spec.page_size, 1);
   spec.max_seq_len = get_in_range(reader, "max_seq_len", spec.max_seq_len, 0);
   spec.cpu_offload_pages = get_in_range(reader, "cpu_offload_pages", spec.cpu_offload_pages, 0);
+  const bool is_f32 = spec.dtype == DType::kF32;
+  spec.dtype = get_choice(reader, "dtype", {"f32", "bf16"}, is_f32 ? 0 : 1) == 0 ? DType::kF32
+                                                                                 : DType::kBF16;
   spec.prefix_cache = reader.get_bool("prefix_cache", spec.prefix_cache);
   spec.prefix_cache_salt = reader.get_string("prefix_cache_salt", spec.prefix_cache_salt);
   spec.admission.fit = static_cast<AdmissionFit>(get_choice(

@@ -18,6 +18,9 @@ using RequestKey = uint64_t;
 
 // ---- what a worker tells the conductor
 
+// The worker holds what the request needs: its steps can run.
+struct OpenedEvent {};
+
 // A value for the client.
 struct EmitEvent {
   graph::Modality modality = graph::Modality::kNone;
@@ -62,7 +65,8 @@ struct WorkerEvent {
   RequestKey request = 0;
   int worker = 0;
   int partition = 0;  // index into the model's topology
-  std::variant<EmitEvent,
+  std::variant<OpenedEvent,
+               EmitEvent,
                PersistEvent,
                WalkDoneEvent,
                TokensEvent,
@@ -76,6 +80,7 @@ struct WorkerEvent {
 
 struct OutputEvent {
   enum class Kind : uint8_t {
+    kStarted,   // it waits no longer: all workers have opened it
     kEmit,      // tensors for the client
     kProgress,  // a loop went on
     kDone,      // the request ended by itself; last event

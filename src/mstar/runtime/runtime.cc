@@ -73,7 +73,8 @@ Runtime::Runtime(Model& model, const Deployment& deployment, RuntimeOptions opti
         placements,
         policy_of(*rank.engine),
         SchedulerOptions{.worker = static_cast<int>(index),
-                         .max_batch_tokens = options.max_batch_tokens},
+                         .max_batch_tokens = options.max_batch_tokens,
+                         .listeners = options.listeners},
         [this](std::vector<WorkerEvent>& events) { conductor_->on_worker_events(events); },
         [this](std::vector<RemoteMessage>& messages) {
           for (RemoteMessage& message : messages) {
@@ -88,7 +89,8 @@ Runtime::Runtime(Model& model, const Deployment& deployment, RuntimeOptions opti
       placements,
       schedulers,
       ConductorOptions{.max_concurrent_requests = deployment.max_concurrent_requests,
-                       .max_queued_requests = options.max_queued_requests});
+                       .max_queued_requests = options.max_queued_requests,
+                       .listeners = options.listeners});
   for (Rank& rank : workers_) {
     rank.worker = std::make_unique<Worker>(*rank.engine, *rank.scheduler);
   }

@@ -22,6 +22,7 @@ struct RuntimeOptions {
   int64_t max_queued_requests = 256;
   int64_t max_batch_tokens = 512;
   int64_t memory_bytes = 0;  // for weights and pools, checked before they are made; 0: unchecked
+  std::vector<RuntimeListener*> listeners{};  // outlive the runtime
 };
 
 // A model being served in this process: workers with their engines and schedulers, and the
@@ -45,6 +46,11 @@ class Runtime {
   const Engine& engine(int worker) const { return *workers_[static_cast<size_t>(worker)].engine; }
 
   std::vector<Scheduler::Stats> scheduler_stats() const;
+
+  // Steps captured at warm-up by worker `w`.
+  int num_captures(int worker) const {
+    return workers_[static_cast<size_t>(worker)].engine->num_captures();
+  }
 
   // KV caches of worker `w`.
   std::vector<KvUsage> kv_usage(int worker) const {

@@ -1,17 +1,20 @@
 #include "mstar/runtime/service.h"
 
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "mstar/base/str_cat.h"
 
 namespace mstar {
 
+void ChunkSink::on_started() {}
+
 void ChunkSink::on_progress(std::string_view, int64_t, int64_t) {}
 
 // One request between the conductor and its sink. Events arrive on the conductor's thread and are
 // worked off by the queue's threads, one at a time: writing a chunk may mean encoding a clip.
-class Service::Session : public OutputSink, public std::enable_shared_from_this<Session> {
+class Service::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(const Model& model,
           Conductor& conductor,
@@ -25,15 +28,22 @@ class Service::Session : public OutputSink, public std::enable_shared_from_this<
         report_progress_(report_progress) {}
 
   void prepare(const ModelRequest& request);
-  void on_output(OutputEvent event) override;
+  void on_output(size_t part, OutputEvent event);
   void cancel();
+  void time_out(std::chrono::milliseconds limit);
   void set_paused(bool paused);
 
  private:
+  class PartSink;
+
+  using PartEvent = std::pair<size_t, OutputEvent>;
+
+  void start_part(size_t part);
   void submit(std::shared_ptr<const PreparedRequest> prepared);
   void work();
   void handle(OutputEvent& event);
   void write(std::vector<OutputChunk> chunks);
+  void end_part();
   void end_well();
   void end_badly(ErrorCode code, const std::string& message);
 
@@ -45,31 +55,55 @@ class Service::Session : public OutputSink, public std::enable_shared_from_this<
 
   std::mutex mutex_;
   // Guarded by mutex_.
-  std::vector<OutputEvent> events_;
+  std::vector<PartEvent> events_;
   bool working_ = false;  // a task for the events is queued or running
   RequestKey key_ = 0;
   bool cancelled_ = false;
   bool paused_ = false;
+  std::chrono::milliseconds timed_out_after_{0};  // 0: it has time left
 
   // Touched by one task at a time.
-  std::shared_ptr<const PreparedRequest> prepared_;
-  std::unique_ptr<OutputStream> stream_;
+  std::vector<std::shared_ptr<const PreparedRequest>> parts_;  // mostly one
+  size_t part_ = 0;                                            // that runs
+  std::unique_ptr<OutputStream> stream_;                       // of that part
   std::string finish_reason_;
-  int64_t num_generated_tokens_ = 0;
+  int64_t num_prompt_tokens_ = 0;     // of the parts so far
+  int64_t num_generated_tokens_ = 0;  // of this part
+  int64_t num_tokens_before_ = 0;     // of earlier parts
   bool ended_ = false;
+};
+
+// Tells the session's parts apart: the last events of one may come when the next has begun.
+class Service::Session::PartSink final : public OutputSink {
+ public:
+  PartSink(std::shared_ptr<Session> session, size_t part)
+      : session_(std::move(session)), part_(part) {}
+
+  void on_output(OutputEvent event) override { session_->on_output(part_, std::move(event)); }
+
+ private:
+  const std::shared_ptr<Session> session_;
+  const size_t part_;
 };
 
 void Service::Session::prepare(const ModelRequest& request) {
   try {
-    auto prepared = std::make_shared<const PreparedRequest>(model_.process_prompt(request));
-    stream_ = model_.make_output_stream(*prepared);
-    prepared_ = prepared;
-    submit(std::move(prepared));
+    for (PreparedRequest& part : model_.process_parts(request)) {
+      parts_.push_back(std::make_shared<const PreparedRequest>(std::move(part)));
+    }
+    start_part(0);
   } catch (const Error& error) {
     end_badly(error.code(), error.what());
   } catch (const std::exception& error) {
     end_badly(ErrorCode::kInternal, error.what());
   }
+}
+
+void Service::Session::start_part(size_t part) {
+  part_ = part;
+  stream_ = model_.make_output_stream(*parts_[part]);
+  num_prompt_tokens_ += parts_[part]->num_prompt_tokens;
+  submit(parts_[part]);
 }
 
 void Service::Session::submit(std::shared_ptr<const PreparedRequest> prepared) {
@@ -78,7 +112,10 @@ void Service::Session::submit(std::shared_ptr<const PreparedRequest> prepared) {
   if (cancelled_) {
     throw Error(ErrorCode::kCancelled, "[service] cancelled while its prompt was read");
   }
-  key_ = conductor_.submit(std::move(prepared), shared_from_this(), report_progress_);
+  key_ = conductor_.submit(std::move(prepared),
+                           std::make_shared<PartSink>(shared_from_this(), part_),
+                           report_progress_,
+                           part_ > 0);
   if (paused_) {
     conductor_.set_paused(key_, true);
   }
@@ -92,6 +129,14 @@ void Service::Session::cancel() {
   }
 }
 
+void Service::Session::time_out(std::chrono::milliseconds limit) {
+  {
+    const std::lock_guard lock(mutex_);
+    timed_out_after_ = limit;
+  }
+  cancel();  // what comes of it says why
+}
+
 void Service::Session::set_paused(bool paused) {
   const std::lock_guard lock(mutex_);
   if (paused_ != paused) {
@@ -102,10 +147,10 @@ void Service::Session::set_paused(bool paused) {
   }
 }
 
-void Service::Session::on_output(OutputEvent event) {
+void Service::Session::on_output(size_t part, OutputEvent event) {
   {
     const std::lock_guard lock(mutex_);
-    events_.push_back(std::move(event));
+    events_.emplace_back(part, std::move(event));
     if (working_) {
       return;
     }
@@ -115,7 +160,7 @@ void Service::Session::on_output(OutputEvent event) {
 }
 
 void Service::Session::work() {
-  std::vector<OutputEvent> events;
+  std::vector<PartEvent> events;
   while (true) {
     {
       const std::lock_guard lock(mutex_);
@@ -125,8 +170,8 @@ void Service::Session::work() {
       }
       std::swap(events, events_);
     }
-    for (OutputEvent& event : events) {
-      if (ended_) {
+    for (auto& [part, event] : events) {
+      if (ended_ || part != part_) {
         continue;
       }
       try {
@@ -146,11 +191,21 @@ void Service::Session::work() {
 void Service::Session::handle(OutputEvent& event) {
   num_generated_tokens_ = event.num_generated_tokens;
   switch (event.kind) {
+    case OutputEvent::Kind::kStarted:
+      if (part_ == 0) {
+        sink_->on_started();
+      }
+      break;
     case OutputEvent::Kind::kEmit:
       write(stream_->write(event.modality, event.name, event.tensors));
       if (stream_->is_finished()) {  // nothing further will be shown: no need to compute it
-        end_well();
-        cancel();
+        RequestKey key = 0;
+        {
+          const std::lock_guard lock(mutex_);
+          key = key_;
+        }
+        end_part();
+        conductor_.cancel(key);
       }
       break;
     case OutputEvent::Kind::kProgress:
@@ -158,7 +213,7 @@ void Service::Session::handle(OutputEvent& event) {
       break;
     case OutputEvent::Kind::kDone:
       write(stream_->finish());
-      end_well();
+      end_part();
       break;
     case OutputEvent::Kind::kFailed: end_badly(event.code, event.message); break;
   }
@@ -166,23 +221,52 @@ void Service::Session::handle(OutputEvent& event) {
 
 void Service::Session::write(std::vector<OutputChunk> chunks) {
   for (OutputChunk& chunk : chunks) {
-    if (!chunk.finish_reason.empty()) {
+    if (!chunk.finish_reason.empty() && finish_reason_ != "length") {
       finish_reason_ = chunk.finish_reason;
     }
+    if (part_ + 1 < parts_.size()) {
+      chunk.finish_reason.clear();  // the answer goes on
+    }
+    for (const auto& [name, value] : parts_[part_]->chunk_metadata.get_object()) {
+      chunk.metadata.set(name, value);
+    }
     sink_->on_chunk(std::move(chunk));
+  }
+}
+
+void Service::Session::end_part() {
+  num_tokens_before_ += num_generated_tokens_;
+  num_generated_tokens_ = 0;
+  if (part_ + 1 < parts_.size()) {
+    parts_[part_].reset();  // its tensors
+    start_part(part_ + 1);
+  } else {
+    end_well();
   }
 }
 
 void Service::Session::end_well() {
   ended_ = true;
   sink_->on_done({.finish_reason = finish_reason_.empty() ? "stop" : finish_reason_,
-                  .num_prompt_tokens = prepared_->num_prompt_tokens,
-                  .num_generated_tokens = num_generated_tokens_});
+                  .num_prompt_tokens = num_prompt_tokens_,
+                  .num_generated_tokens = num_tokens_before_});
 }
 
 void Service::Session::end_badly(ErrorCode code, const std::string& message) {
   ended_ = true;
-  sink_->on_error(code, message);
+  std::chrono::milliseconds limit{0};
+  {
+    const std::lock_guard lock(mutex_);
+    limit = timed_out_after_;
+  }
+  if (code == ErrorCode::kCancelled && limit.count() > 0) {
+    sink_->on_error(ErrorCode::kUnavailable,
+                    str_cat("[service] the request took longer than ",
+                            static_cast<double>(limit.count()) / 1000.0,
+                            " s, the most that this server allows"));
+  } else {
+    sink_->on_error(code, message);
+  }
 }
 
 void Service::Ticket::cancel() {
@@ -197,10 +281,15 @@ void Service::Ticket::set_paused(bool paused) {
   }
 }
 
-Service::Service(const Model& model, Conductor& conductor, int num_threads)
-    : model_(model), conductor_(conductor), queue_(num_threads) {}
+Service::Service(const Model& model, Conductor& conductor, ServiceOptions options)
+    : model_(model), conductor_(conductor), queue_(options.num_threads) {
+  if (options.request_timeout.count() > 0) {
+    alarm_ = std::make_unique<Alarm>(options.request_timeout);
+  }
+}
 
 Service::~Service() {
+  alarm_.reset();
   conductor_.drain(std::chrono::milliseconds(0));  // no event comes after this
 }
 
@@ -209,6 +298,13 @@ Service::Ticket Service::submit(ModelRequest request,
                                 bool report_progress) {
   auto session =
       std::make_shared<Session>(model_, conductor_, queue_, std::move(sink), report_progress);
+  if (alarm_ != nullptr) {
+    alarm_->add([weak = std::weak_ptr(session), limit = alarm_->delay()] {
+      if (const auto late = weak.lock()) {
+        late->time_out(limit);
+      }
+    });
+  }
   queue_.post([session, request = std::move(request)] { session->prepare(request); });
   return Ticket(std::move(session));
 }

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 
 #include "mstar/engine/model.h"
+#include "mstar/runtime/alarm.h"
 #include "mstar/runtime/conductor/conductor.h"
 #include "mstar/runtime/work_queue.h"
 
@@ -24,18 +26,26 @@ struct Completion {
 class ChunkSink {
  public:
   virtual ~ChunkSink() = default;
+  // Called first, once the request waits no longer. Not when it ends before.
+  virtual void on_started();
   virtual void on_chunk(OutputChunk chunk) = 0;
   virtual void on_progress(std::string_view loop, int64_t iteration, int64_t limit);
   virtual void on_done(const Completion& completion) = 0;
   virtual void on_error(ErrorCode code, const std::string& message) = 0;
 };
 
+struct ServiceOptions {
+  int num_threads = 2;  // that read prompts and encode outputs
+  // A request that has not ended after so long ends with kUnavailable; 0: never.
+  std::chrono::milliseconds request_timeout{0};
+};
+
 // From a client's request to its answer: reads the prompt, runs it, turns what comes out into
 // chunks. What the server and `mstar run` talk to. Thread-safe.
 class Service {
  public:
-  // Both outlive the service. `num_threads` read prompts and encode outputs.
-  Service(const Model& model, Conductor& conductor, int num_threads = 2);
+  // Both outlive the service.
+  Service(const Model& model, Conductor& conductor, ServiceOptions options = {});
   ~Service();  // waits for what still runs
 
   Service(const Service&) = delete;
@@ -67,6 +77,7 @@ class Service {
   const Model& model_;
   Conductor& conductor_;
   WorkQueue queue_;
+  std::unique_ptr<Alarm> alarm_;  // null: requests may take as long as they want
 };
 
 }  // namespace mstar

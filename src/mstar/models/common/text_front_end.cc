@@ -4,6 +4,7 @@
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/models/common/token_logprobs.h"
 #include "mstar/text/gguf_vocab.h"
 
 namespace mstar {
@@ -12,7 +13,7 @@ namespace {
 
 // One message as templates read it. Text-only content is a string; with media it is the list of
 // parts that multimodal templates walk over.
-Json message_json(const ChatMessage& message) {
+Json message_json(const ChatMessage& message, bool knows_developer) {
   const bool text_only = std::ranges::all_of(
       message.content, [](const ContentPart& part) { return part.modality == Modality::kText; });
   Json content;
@@ -31,13 +32,16 @@ Json message_json(const ChatMessage& message) {
       }
     }
   }
-  return Json::object({{"role", message.role}, {"content", std::move(content)}});
+  const bool as_system = message.role == "developer" && !knows_developer;
+  return Json::object(
+      {{"role", as_system ? "system" : message.role}, {"content", std::move(content)}});
 }
 
 void load_template(TextFrontEnd& front_end) {
   const std::string& source = front_end.config.template_for(false);
   if (!source.empty()) {
     front_end.chat_template = std::make_shared<const ChatTemplate>(source);
+    front_end.knows_developer = source.find("developer") != std::string::npos;
   }
 }
 
@@ -120,7 +124,7 @@ MarkedText TextFrontEnd::render_chat(const std::vector<ChatMessage>& messages,
   }
   ChatInput input;
   for (const ChatMessage& message : messages) {
-    input.messages.push_back(message_json(message));
+    input.messages.push_back(message_json(message, knows_developer));
   }
   input.add_generation_prompt = true;
   input.variables = variables;
@@ -192,6 +196,11 @@ std::vector<RequestParameter> language_parameters(const SamplingParams& defaults
        .type = Type::kInt,
        .min = 0.0,
        .help = "same seed, same request: same answer"},
+      {.name = "logprobs",
+       .type = Type::kInt,
+       .min = 0.0,
+       .max = kMaxTopLogprobs,
+       .help = "tell each token's log-probability, and those of so many likeliest ones"},
       {.name = "stop", .type = Type::kAny, .help = "one string or up to 16 that end the text"},
       {.name = "ignore_eos",
        .type = Type::kBool,
@@ -271,14 +280,47 @@ uint64_t request_seed(const Json& parameters, std::string_view request_id) {
 }
 
 TextOutputStream::TextOutputStream(std::shared_ptr<const Tokenizer> tokenizer, Config config)
-    : detokenizer_(std::move(tokenizer), config.skip_special_tokens),
+    : tokenizer_(tokenizer),
+      detokenizer_(std::move(tokenizer), config.skip_special_tokens),
       stops_(config.stop_strings),
       config_(std::move(config)) {}
 
+std::string TextOutputStream::token_bytes(int32_t id) const {
+  std::string bytes;
+  if (tokenizer_->is_special(id)) {
+    bytes = tokenizer_->token(id);
+  } else if (tokenizer_->can_stream()) {
+    tokenizer_->append_token_bytes(id, num_tokens_ == 0, bytes);
+  } else {
+    bytes = tokenizer_->decode(std::span(&id, 1));
+  }
+  return bytes;
+}
+
+// What the logprobs edge brought for the token that comes next.
+void TextOutputStream::keep_logprobs(const TensorList& tensors) {
+  const std::vector<int64_t> ids = tensors.at(0).to_ints();
+  const std::vector<float> values = tensors.at(1).to_floats();
+  TokenLogprob& kept = logprobs_.emplace_back();
+  for (size_t index = 0; index < ids.size(); ++index) {
+    TokenLogprob::Candidate candidate{token_bytes(static_cast<int32_t>(ids[index])),
+                                      static_cast<double>(values[index])};
+    if (index == 0) {
+      kept.token = std::move(candidate);
+    } else {
+      kept.top.push_back(std::move(candidate));
+    }
+  }
+}
+
 std::vector<OutputChunk> TextOutputStream::write(Modality,
-                                                 std::string_view,
+                                                 std::string_view edge,
                                                  const TensorList& tensors) {
   std::vector<OutputChunk> chunks;
+  if (edge == kLogprobsEdge) {
+    keep_logprobs(tensors);
+    return chunks;
+  }
   for (const Tensor& tensor : tensors) {
     for (const int64_t value : tensor.to_ints()) {
       if (is_finished()) {
@@ -293,6 +335,7 @@ std::vector<OutputChunk> TextOutputStream::write(Modality,
         finish_reason_ = "stop";
       } else {
         chunk.data = stops_.push(detokenizer_.push(id));
+        chunk.logprobs = std::move(logprobs_);
         if (stops_.stopped()) {
           finish_reason_ = "stop";
         } else if (config_.max_tokens > 0 && num_tokens_ >= config_.max_tokens) {
@@ -301,6 +344,7 @@ std::vector<OutputChunk> TextOutputStream::write(Modality,
           finish_reason_ = stops_.stopped() ? "stop" : "length";
         }
       }
+      logprobs_.clear();
       chunk.finish_reason = finish_reason_;
       chunks.push_back(std::move(chunk));
     }

@@ -22,6 +22,7 @@ struct TextFrontEnd {
   std::shared_ptr<const Tokenizer> tokenizer;
   TokenizerConfig config;
   std::shared_ptr<const ChatTemplate> chat_template;  // null: the checkpoint has none
+  bool knows_developer = false;  // the template has the role; else it is given the system's
 
   // tokenizer.json and its companions in `folder`. Throws Error(kNotFound) without a tokenizer.
   static TextFrontEnd load(const std::string& folder);
@@ -68,7 +69,7 @@ class TextOutputStream : public OutputStream {
 
   TextOutputStream(std::shared_ptr<const Tokenizer> tokenizer, Config config);
 
-  // `tensors` hold token ids, i32 of any shape.
+  // `tensors` hold token ids, i32 of any shape; on kLogprobsEdge what is told of the next one.
   std::vector<OutputChunk> write(Modality modality,
                                  std::string_view edge,
                                  const TensorList& tensors) override;
@@ -78,11 +79,16 @@ class TextOutputStream : public OutputStream {
   bool is_finished() const override { return !finish_reason_.empty(); }
 
  private:
+  std::string token_bytes(int32_t id) const;
+  void keep_logprobs(const TensorList& tensors);
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
   Detokenizer detokenizer_;
   StopMatcher stops_;
   Config config_;
   int64_t num_tokens_ = 0;
   std::string finish_reason_;
+  std::vector<TokenLogprob> logprobs_;  // of tokens that are on their way
 };
 
 }  // namespace mstar

@@ -6,6 +6,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/base/text_file.h"
+#include "mstar/models/common/token_logprobs.h"
 #include "mstar/models/llama/submodule.h"
 
 namespace mstar::llama {
@@ -155,6 +156,7 @@ graph::ModelGraph LlamaModel::get_graph_walk_graphs() const {
                {"text_inputs"},
                node("LLM")
                    .needs({"text_inputs"})
+                   .makes(edge(std::string(kLogprobsEdge)).to_client(Modality::kText))
                    .makes(edge("new_token").to_client(Modality::kText).counts_as_token())
                    .makes(edge("new_token").kept())),
           walk("decode",
@@ -163,6 +165,7 @@ graph::ModelGraph LlamaModel::get_graph_walk_graphs() const {
                     kUntilStopped,
                     node("LLM")
                         .needs({"text_inputs"})
+                        .makes(edge(std::string(kLogprobsEdge)).to_client(Modality::kText))
                         .makes(edge("new_token").to("LLM", "text_inputs"))
                         .makes(edge("new_token").to_client(Modality::kText).counts_as_token()))),
       }};
@@ -216,6 +219,10 @@ std::unique_ptr<NodeSubmodule> LlamaModel::get_submodule(std::string_view node,
                      static_cast<int64_t>(reader_->total_bytes()));
   }
   return std::make_unique<LlamaSubmodule>(std::move(transformer), context.activation_dtype);
+}
+
+void LlamaModel::check_weights(const LoadContext&) {
+  LlamaTransformer(config_).map_weights(*reader_);
 }
 
 std::vector<MemoryItem> LlamaModel::memory_plan(const std::vector<std::string>&,
@@ -300,6 +307,9 @@ PreparedRequest LlamaModel::process_prompt(const ModelRequest& request) const {
     }
   }
   out.values.set(kStopTokenIds, sampling.ignore_eos ? std::vector<int32_t>() : stop_token_ids_);
+  if (const Json* top = parameters.find("logprobs")) {
+    out.values.set(kNumLogprobs, static_cast<int32_t>(top->get_int()));
+  }
   KVRequestConfig kv;
   kv.max_tokens = num_prompt + out.max_tokens;
   PrefixKeys keys;

@@ -29,6 +29,7 @@ class LlamaModel : public Model {
   std::vector<NodeResourceSpec> get_node_resources() const override;
   std::unique_ptr<NodeSubmodule> get_submodule(std::string_view node,
                                                const LoadContext& context) override;
+  void check_weights(const LoadContext& context) override;
   std::vector<MemoryItem> memory_plan(const std::vector<std::string>& nodes,
                                       const LoadContext& context) const override;
   PreparedRequest process_prompt(const ModelRequest& request) const override;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "mstar/base/check.h"
 #include "mstar/base/str_cat.h"
+#include "mstar/kernels/ops/activation.h"
 #include "mstar/kernels/ops/embedding.h"
+#include "mstar/models/common/token_logprobs.h"
 
 namespace mstar::llama {
 
@@ -17,9 +20,17 @@ constexpr std::string_view kDecodeLoop = "decode_loop";
 // the rest behind a cached prefix is only its end.
 constexpr std::string_view kDraws = "draws";
 constexpr std::string_view kPrompt = "prompt";
+// Outputs until postprocess: what the token was drawn from, and the logits where log-probabilities
+// are wanted.
+constexpr std::string_view kHidden = "last_hidden";
+constexpr std::string_view kLogits = "logits";
 
 bool draws(const NodeInputs& inputs) {
   return inputs.kwargs.get(kDraws, true);
+}
+
+bool wants_logprobs(const CurrentForwardPassInfo& info) {
+  return info.values.contains(kNumLogprobs);
 }
 
 }  // namespace
@@ -51,6 +62,13 @@ std::unique_ptr<NodeInputs> LlamaSubmodule::prepare_inputs(std::string_view,
   // Tokens that the prefix cache already holds are not computed again.
   const CacheStream* stream = kv_->find_stream(info.handle, kMainLabel);
   const int64_t cached = info.graph_walk == "prefill" && stream != nullptr ? stream->stored_len : 0;
+  // A generated token becomes part of what a later turn may begin with. Said once: a step that is
+  // put off is prepared again.
+  if (info.graph_walk == "decode" && stream != nullptr && !stream->keys.empty() &&
+      static_cast<int64_t>(stream->keys.size()) == stream->stored_len) {
+    const auto token = static_cast<uint64_t>(*prepared->input_ids.data<int32_t>());
+    kv_->extend_prefix_keys(info.handle, kMainLabel, std::span(&token, 1));
+  }
   if (cached > 0) {
     prepared->input_ids = prepared->input_ids.slice(0, cached, prepared->input_ids.dim(0));
   }
@@ -81,6 +99,12 @@ bool LlamaSubmodule::can_batch(const ExecutingBatch&, std::span<NodeInputs* cons
 
 int LlamaSubmodule::max_batch_size(std::string_view) const {
   return 64;
+}
+
+bool LlamaSubmodule::can_use_graph_capture(const ExecutingBatch& batch,
+                                           std::span<NodeInputs* const>) {
+  return std::ranges::none_of(batch.per_request_info,
+                              [](const auto* info) { return wants_logprobs(*info); });
 }
 
 bool LlamaSubmodule::declare_step(std::string_view,
@@ -138,8 +162,8 @@ ForwardArgs LlamaSubmodule::preprocess(std::string_view,
   return args;
 }
 
-// The drawn tokens, [rows that draw] i32; undefined when none does.
-Tensor LlamaSubmodule::run(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args) {
+LlamaSubmodule::Drawn LlamaSubmodule::run(const ModelInputsFromEngine& engine_inputs,
+                                          ForwardArgs& args) {
   Stream& stream = *engine_inputs.stream;
   const AttentionContext context{engine_inputs.context, kMainLabel, 0};
   Tensor hidden = transformer_->embed(stream, args.tensors.tensor("input_ids"), activation_dtype_);
@@ -147,27 +171,48 @@ Tensor LlamaSubmodule::run(const ModelInputsFromEngine& engine_inputs, ForwardAr
   const auto num_rows = static_cast<int64_t>(engine_inputs.request_ids.size());
   Tensor last = stream.empty({num_rows, hidden.dim(1)}, hidden.dtype());
   attention_->select_last_hidden(stream, context, hidden, last);
+  Drawn drawn;
   if (const Tensor rows = args.tensors.tensor_or_none("drawing_rows"); rows.defined()) {
     if (rows.num_elements() == 0) {
-      return {};
+      return drawn;
     }
+    drawn.drawing = rows.to_ints();
     Tensor chosen = stream.empty({rows.dim(0), hidden.dim(1)}, hidden.dtype());
     ops::gather_rows(stream, last, rows, chosen);
     last = chosen;
+  } else {
+    drawn.drawing.resize(static_cast<size_t>(num_rows));
+    std::iota(drawn.drawing.begin(), drawn.drawing.end(), 0);
   }
+  drawn.hidden = last;
   Tensor logits = transformer_->logits(stream, last);
-  Tensor tokens = stream.empty({last.dim(0)}, DType::kI32);
+  // Copies, for the sampler changes its logits in place.
+  drawn.logits.resize(drawn.drawing.size());
+  for (size_t index = 0; index < drawn.drawing.size(); ++index) {
+    const auto row = static_cast<size_t>(drawn.drawing[index]);
+    if (wants_logprobs(*engine_inputs.per_request_info[row])) {
+      const auto at = static_cast<int64_t>(index);
+      drawn.logits[index] = stream.empty({1, logits.dim(1)}, DType::kF32);
+      ops::copy(stream, logits.slice(0, at, at + 1), drawn.logits[index]);
+    }
+  }
+  drawn.tokens = stream.empty({last.dim(0)}, DType::kI32);
   Tensor probs;
-  sampler_->sample(stream, *engine_inputs.context, 0, 0, logits, tokens, probs);
-  return tokens;
+  sampler_->sample(stream, *engine_inputs.context, 0, 0, logits, drawn.tokens, probs);
+  return drawn;
 }
 
 NamedTensors LlamaSubmodule::forward(std::string_view,
                                      const ModelInputsFromEngine& engine_inputs,
                                      ForwardArgs& args) {
   NamedTensors outputs;
-  if (const Tensor tokens = run(engine_inputs, args); tokens.defined()) {
-    outputs.set("new_token", tokens);
+  const Drawn drawn = run(engine_inputs, args);
+  if (drawn.tokens.defined()) {
+    outputs.set("new_token", drawn.tokens);
+    outputs.set(kHidden, drawn.hidden);
+    if (drawn.logits.front().defined()) {
+      outputs.set(kLogits, drawn.logits.front());
+    }
   }
   return outputs;
 }
@@ -176,19 +221,43 @@ BatchedModelOutput LlamaSubmodule::forward_batched(std::string_view,
                                                    const ModelInputsFromEngine& engine_inputs,
                                                    ForwardArgs& args) {
   BatchedModelOutput output;
-  const Tensor tokens = run(engine_inputs, args);
-  const Tensor rows = args.tensors.tensor_or_none("drawing_rows");
-  if (!rows.defined()) {
-    output.row_outputs.emplace().set("new_token", tokens);
-    return output;
+  const Drawn drawn = run(engine_inputs, args);
+  const bool all_draw = drawn.drawing.size() == engine_inputs.request_ids.size();
+  if (all_draw) {
+    output.row_outputs.emplace().set("new_token", drawn.tokens);
+    output.row_outputs->set(kHidden, drawn.hidden);
   }
-  const std::vector<int64_t> drawing = rows.to_ints();
-  for (size_t index = 0; index < drawing.size(); ++index) {
-    const auto position = static_cast<int64_t>(index);
-    output.per_rid_outputs[engine_inputs.request_ids[static_cast<size_t>(drawing[index])]].set(
-        "new_token", tokens.slice(0, position, position + 1));
+  for (size_t index = 0; index < drawn.drawing.size(); ++index) {
+    const RequestHandle request =
+        engine_inputs.request_ids[static_cast<size_t>(drawn.drawing[index])];
+    if (!all_draw) {
+      const auto at = static_cast<int64_t>(index);
+      output.per_rid_outputs[request].set("new_token", drawn.tokens.slice(0, at, at + 1));
+      output.per_rid_outputs[request].set(kHidden, drawn.hidden.slice(0, at, at + 1));
+    }
+    if (drawn.logits[index].defined()) {
+      output.per_rid_outputs[request].set(kLogits, drawn.logits[index]);
+    }
   }
   return output;
+}
+
+void LlamaSubmodule::postprocess(const CurrentForwardPassInfo& info,
+                                 NamedTensors& outputs,
+                                 const NodeInputs*) {
+  if (const Tensor hidden = outputs.tensor_or_none(kHidden); hidden.defined()) {
+    require_finite(hidden, info.graph_walk);
+    outputs.erase(kHidden);
+  }
+  const Tensor logits = outputs.tensor_or_none(kLogits);
+  if (!logits.defined()) {
+    return;
+  }
+  outputs.set(kLogprobsEdge,
+              token_logprobs(logits,
+                             *outputs.tensor("new_token").data<int32_t>(),
+                             info.values.at<int32_t>(kNumLogprobs)));
+  outputs.erase(kLogits);
 }
 
 void LlamaSubmodule::check_stop(const CurrentForwardPassInfo& info,

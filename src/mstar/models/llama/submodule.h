@@ -15,6 +15,7 @@ namespace mstar::llama {
 // "decode") and draws the next token.
 //   in   text_inputs  [n] i32
 //   out  new_token    [1] i32
+//        token_logprobs  where the request asks for them (models/common/token_logprobs.h)
 class LlamaSubmodule : public ARNodeSubmodule {
  public:
   LlamaSubmodule(std::unique_ptr<LlamaTransformer> transformer, DType activation_dtype);
@@ -36,6 +37,10 @@ class LlamaSubmodule : public ARNodeSubmodule {
   bool can_batch(const ExecutingBatch& batch, std::span<NodeInputs* const> inputs) override;
   int max_batch_size(std::string_view graph_walk) const override;
 
+  // Steps with rows that want log-probabilities run eagerly: their logits leave the step.
+  bool can_use_graph_capture(const ExecutingBatch& batch,
+                             std::span<NodeInputs* const> inputs) override;
+
   bool declare_step(std::string_view graph_walk,
                     std::span<const RequestHandle> request_ids,
                     std::span<const NodeInputs* const> inputs,
@@ -55,6 +60,12 @@ class LlamaSubmodule : public ARNodeSubmodule {
                                      const ModelInputsFromEngine& engine_inputs,
                                      ForwardArgs& args) override;
 
+  // Fails a request whose last hidden state is not finite, and turns the logits that forward left
+  // in the outputs into log-probabilities.
+  void postprocess(const CurrentForwardPassInfo& info,
+                   NamedTensors& outputs,
+                   const NodeInputs* inputs) override;
+
   void check_stop(const CurrentForwardPassInfo& info,
                   const NamedTensors& outputs,
                   const InputMetadata& metadata,
@@ -65,10 +76,16 @@ class LlamaSubmodule : public ARNodeSubmodule {
   const LlamaTransformer& transformer() const { return *transformer_; }
 
  private:
-  // Rows of the step that draw a token: all, but for chunks that are not a prompt's last.
-  struct Draws;
+  // What one step drew. Row i of `tokens` belongs to the step's row drawing[i]: all rows but those
+  // that are chunks and not a prompt's last.
+  struct Drawn {
+    std::vector<int64_t> drawing;
+    Tensor tokens;               // [drawing] i32; undefined when no row draws
+    Tensor hidden;               // [drawing, hidden_size] that they were drawn from
+    std::vector<Tensor> logits;  // [drawing], [1, vocab] f32 of rows that want log-probabilities
+  };
 
-  Tensor run(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
+  Drawn run(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
 
   std::unique_ptr<LlamaTransformer> transformer_;
   DType activation_dtype_;

@@ -105,7 +105,7 @@ std::unique_ptr<DecoderLayer> LlamaTransformer::make_layer(int64_t index) const 
                                         make_norm(config_));
 }
 
-void LlamaTransformer::load(const CheckpointReader& reader, const FinalizeOptions& options) {
+void LlamaTransformer::map_weights(const CheckpointReader& reader) {
   NameMapping mapping;
   mapping.stacked = ExpertWeights::stacked_rules();
   for (StackedParamRule& rule : FusedGatedMLP::stacked_rules()) {
@@ -123,6 +123,10 @@ void LlamaTransformer::load(const CheckpointReader& reader, const FinalizeOption
     mapping.skip.push_back("^lm_head");  // a copy of the table, where a file has it at all
   }
   load_strictly(reader, targets, mapping);
+}
+
+void LlamaTransformer::load(const CheckpointReader& reader, const FinalizeOptions& options) {
+  map_weights(reader);
   if (config_.tie_word_embeddings) {
     lm_head_.tie_weight(embed_tokens_.loaded_weight(), options);
   }

@@ -23,6 +23,9 @@ class LlamaTransformer : public Module {
   // or of another shape.
   void load(const CheckpointReader& reader, const FinalizeOptions& options);
 
+  // The first half of load(): maps the weights without touching their bytes.
+  void map_weights(const CheckpointReader& reader);
+
   void bind_resources(const ResourceMap& resources);
 
   // ids [tokens] i32 -> [tokens, hidden_size] of `dtype` (f32 or bf16).

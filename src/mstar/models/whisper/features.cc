@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
 
 #include "mstar/base/check.h"
@@ -153,6 +154,32 @@ Tensor LogMel::operator()(std::span<const float> audio) const {
     *value = (std::max(*value, lowest) + 4.0F) / 4.0F;
   }
   return features;
+}
+
+std::vector<size_t> LogMel::pieces(std::span<const float> audio) const {
+  const auto longest = static_cast<size_t>(num_samples());
+  const auto step = static_cast<size_t>(config_.hop_length);
+  const size_t quiet = std::min(static_cast<size_t>(config_.sampling_rate) / 5, longest / 10);
+  std::vector<size_t> ends;
+  size_t begin = 0;
+  while (audio.size() - begin > longest) {
+    size_t best = begin + longest;
+    double least = std::numeric_limits<double>::infinity();
+    for (size_t from = begin + longest * 4 / 5; from + quiet <= begin + longest; from += step) {
+      double energy = 0.0;
+      for (const float sample : audio.subspan(from, quiet)) {
+        energy += static_cast<double>(sample) * sample;
+      }
+      if (energy < least) {
+        least = energy;
+        best = from + quiet / 2;
+      }
+    }
+    ends.push_back(best);
+    begin = best;
+  }
+  ends.push_back(audio.size());
+  return ends;
 }
 
 }  // namespace mstar::whisper

@@ -36,6 +36,11 @@ class LogMel {
 
   const Config& config() const { return config_; }
 
+  // Where to cut a longer sound so that no piece has more than num_samples(): each cut is at the
+  // quietest fifth of a second in the last fifth of a piece, so that words stay whole. The end of
+  // each piece, the last one is audio.size(). Never empty.
+  std::vector<size_t> pieces(std::span<const float> audio) const;
+
  private:
   // Energies of a filter's frequencies: weights[first], …
   struct Filter {

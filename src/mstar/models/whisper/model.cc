@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/base/text_file.h"
-#include "mstar/media/audio.h"
 #include "mstar/models/whisper/submodules.h"
 
 namespace mstar::whisper {
@@ -57,7 +57,7 @@ bool WhisperModel::recognizes(const std::string& path) {
   return type != nullptr && *type == Json("whisper");
 }
 
-WhisperModel::WhisperModel(const std::string& path) : path_(path) {
+WhisperModel::WhisperModel(const std::string& path, const Json& model_kwargs) : path_(path) {
   const std::string where = path + "/config.json";
   const Json json = read_json(where);
   config_ = WhisperConfig::from_hugging_face(json, where);
@@ -65,12 +65,20 @@ WhisperModel::WhisperModel(const std::string& path) : path_(path) {
   log_mel_ = std::make_unique<LogMel>(read_feature_config(path, config_));
   text_ = TextFrontEnd::load(path);
   reader_ = open_checkpoint(path);
+  JsonReader kwargs(model_kwargs, "model_kwargs");
+  max_audio_seconds_ = kwargs.get_double("max_audio_seconds", max_audio_seconds_);
+  kwargs.finish();
+  if (!(max_audio_seconds_ > 0.0 && max_audio_seconds_ <= 86400.0)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str_cat("[model_kwargs] \"max_audio_seconds\": found ",
+                        max_audio_seconds_,
+                        ", expected more than 0, at most 86400"));
+  }
   describe();
 }
 
 std::unique_ptr<Model> WhisperModel::open(const std::string& path, const Json& model_kwargs) {
-  JsonReader(model_kwargs, "model_kwargs").finish();  // it takes none
-  return std::unique_ptr<Model>(new WhisperModel(path));
+  return std::unique_ptr<Model>(new WhisperModel(path, model_kwargs));
 }
 
 void WhisperModel::describe() {
@@ -165,6 +173,7 @@ graph::ModelGraph WhisperModel::get_graph_walk_graphs() const {
                                encoder(),
                                node(kDecoderNode)
                                    .needs({"text_inputs", "audio_embeds"})
+                                   .makes(edge("language_token").to_client(Modality::kText))
                                    .makes(edge("language_token").kept())));
     graph.walks.push_back(walk("prefill_text", {"text_inputs"}, decoder({"text_inputs"})));
   }
@@ -234,6 +243,11 @@ std::unique_ptr<NodeSubmodule> WhisperModel::get_submodule(std::string_view node
   return submodule;
 }
 
+void WhisperModel::check_weights(const LoadContext&) {
+  WhisperEncoder(config_).map_weights(*reader_);
+  WhisperDecoder(config_).map_weights(*reader_);
+}
+
 std::vector<MemoryItem> WhisperModel::memory_plan(const std::vector<std::string>&,
                                                   const LoadContext&) const {
   std::vector<MemoryItem> items{{"weights", static_cast<int64_t>(reader_->total_bytes())}};
@@ -245,27 +259,23 @@ std::vector<MemoryItem> WhisperModel::memory_plan(const std::vector<std::string>
   return items;
 }
 
-// The request's only file as the encoder reads it: [num_frames, num_mel_bins].
-Tensor WhisperModel::read_features(const ModelRequest& request) const {
+// The request's only file, in mono at the model's rate.
+AudioClip WhisperModel::read_sound(const ModelRequest& request, double max_seconds) const {
   if (request.media.size() != 1 || request.media.front().modality != Modality::kAudio) {
     refuse(str_cat("found ", request.media.size(), " files, expected one of sound"));
   }
   const MediaItem& item = request.media.front();
   const std::string where = item.name.empty() ? "audio" : item.name;
-  const auto too_long = [&](double seconds) {
-    refuse(str_cat("the sound lasts ",
-                   seconds,
-                   " seconds, this model hears ",
-                   log_mel_->seconds(),
-                   "; send it in pieces"));
-  };
   const double told = read_audio_info(*item.bytes, where).seconds();
-  if (told > log_mel_->seconds()) {
-    too_long(told);
+  if (told > max_seconds) {
+    refuse(str_cat("the sound lasts ",
+                   told,
+                   " seconds, at most ",
+                   max_seconds,
+                   " are heard; send it in pieces"));
   }
-  const AudioClip clip = read_audio(*item.bytes, {.max_seconds = log_mel_->seconds()}, where);
-  const AudioClip mono = resample(to_mono(clip), log_mel_->config().sampling_rate);
-  return (*log_mel_)({mono.samples.data<float>(), static_cast<size_t>(mono.num_frames())});
+  const AudioClip clip = read_audio(*item.bytes, {.max_seconds = max_seconds}, where);
+  return resample(to_mono(clip), log_mel_->config().sampling_rate);
 }
 
 // What was said before, from the request's text, as the decoder is told: its end, at most half of
@@ -342,15 +352,42 @@ SamplingRequestConfig WhisperModel::sampling_config(const Json& parameters, uint
 }
 
 PreparedRequest WhisperModel::process_prompt(const ModelRequest& request) const {
+  const AudioClip clip = read_sound(request, log_mel_->seconds());
+  return prepare(request,
+                 {clip.samples.data<float>(), static_cast<size_t>(clip.num_frames())},
+                 text_before(request));
+}
+
+std::vector<PreparedRequest> WhisperModel::process_parts(const ModelRequest& request) const {
+  const AudioClip clip = read_sound(request, max_audio_seconds_);
+  const std::span<const float> sound(clip.samples.data<float>(),
+                                     static_cast<size_t>(clip.num_frames()));
+  const auto rate = static_cast<double>(clip.sample_rate);
+  std::vector<PreparedRequest> parts;
+  size_t begin = 0;
+  for (const size_t end : log_mel_->pieces(sound)) {
+    parts.push_back(prepare(request,
+                            sound.subspan(begin, end - begin),
+                            begin == 0 ? text_before(request) : std::vector<int32_t>()));
+    parts.back().chunk_metadata = Json::object(
+        {{"start", static_cast<double>(begin) / rate}, {"end", static_cast<double>(end) / rate}});
+    begin = end;
+  }
+  return parts;
+}
+
+PreparedRequest WhisperModel::prepare(const ModelRequest& request,
+                                      std::span<const float> sound,
+                                      std::vector<int32_t> before) const {
   const Json parameters = description_.parameters.resolve(request.parameters);
-  const Prompt prompt = make_prompt(parameters, text_before(request));
+  const Prompt prompt = make_prompt(parameters, std::move(before));
   const int64_t left = config_.max_target_positions - prompt.num_tokens();
   if (left < 1) {
     refuse("the text before the sound leaves no room for an answer");
   }
   PreparedRequest out;
   out.request_id = request.request_id;
-  out.inputs.set("audio_features", read_features(request));
+  out.inputs.set("audio_features", (*log_mel_)(sound));
   out.inputs.set("text_inputs", ids_tensor(prompt.head));
   out.input_modalities = {Modality::kAudio};
   out.output_modalities = request.output_modalities;
@@ -361,6 +398,8 @@ PreparedRequest WhisperModel::process_prompt(const ModelRequest& request) const 
   out.values.set(kStopTokenIds, ignore_eos ? std::vector<int32_t>() : generation_.eos_token_ids);
   if (prompt.detects_language) {
     out.values.set(kPromptTail, prompt.tail);
+  } else if (const Json* language = parameters.find("language")) {
+    out.step_metadata.set("language", *language);
   }
   KVRequestConfig kv;
   kv.max_tokens = prompt.num_tokens() + out.max_tokens;
@@ -411,14 +450,62 @@ ForwardPassArgs WhisperModel::get_partition_forward_pass_args(RequestProgress& p
   return args;
 }
 
+namespace {
+
+// Text, with the language that was heard or asked for in its metadata.
+class TranscriptStream final : public TextOutputStream {
+ public:
+  // `languages` outlives the stream; `language` is the code asked for, or "".
+  TranscriptStream(std::shared_ptr<const Tokenizer> tokenizer,
+                   Config config,
+                   const std::map<std::string, int32_t>& languages,
+                   std::string language)
+      : TextOutputStream(std::move(tokenizer), std::move(config)),
+        languages_(languages),
+        language_(std::move(language)) {}
+
+  std::vector<OutputChunk> write(Modality modality,
+                                 std::string_view edge,
+                                 const TensorList& tensors) override {
+    if (edge == "language_token") {
+      const auto token = static_cast<int32_t>(tensors.at(0).to_ints().at(0));
+      for (const auto& [code, id] : languages_) {
+        language_ = id == token ? code : language_;
+      }
+      return {};
+    }
+    return told(TextOutputStream::write(modality, edge, tensors));
+  }
+
+  std::vector<OutputChunk> finish() override { return told(TextOutputStream::finish()); }
+
+ private:
+  std::vector<OutputChunk> told(std::vector<OutputChunk> chunks) const {
+    for (OutputChunk& chunk : chunks) {
+      if (!language_.empty()) {
+        chunk.metadata.set("language", language_);
+      }
+    }
+    return chunks;
+  }
+
+  const std::map<std::string, int32_t>& languages_;
+  std::string language_;
+};
+
+}  // namespace
+
 std::unique_ptr<OutputStream> WhisperModel::make_output_stream(
     const PreparedRequest& request) const {
-  return std::make_unique<TextOutputStream>(
+  const Json* language = request.step_metadata.find("language");
+  return std::make_unique<TranscriptStream>(
       text_.tokenizer,
       TextOutputStream::Config{
           .stop_token_ids = request.values.at<std::vector<int32_t>>(kStopTokenIds),
           .stop_strings = {},
-          .max_tokens = request.max_tokens});
+          .max_tokens = request.max_tokens},
+      generation_.lang_to_id,
+      language != nullptr ? language->get_string() : "");
 }
 
 std::vector<int32_t> WhisperModel::tokenize(std::string_view text, bool add_special_tokens) const {

@@ -2,16 +2,19 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "mstar/checkpoint/checkpoint_reader.h"
 #include "mstar/engine/model.h"
+#include "mstar/media/audio.h"
 #include "mstar/models/common/text_front_end.h"
 #include "mstar/models/whisper/config.h"
 
 namespace mstar::whisper {
 
-// Speech to text from a Hugging Face folder: one window of sound in, text out.
+// Speech to text from a Hugging Face folder: sound in, text out, window after window.
 //   prefill:          audio_encoder -> decoder(prompt) -> new_token to the client, kept
 //   decode:           decode_loop[ decoder(text_inputs) -> new_token to the client and back ]
 // Where the client does not say which of several languages it is:
@@ -33,12 +36,14 @@ class WhisperModel : public Model {
   std::vector<NodeResourceSpec> get_node_resources() const override;
   std::unique_ptr<NodeSubmodule> get_submodule(std::string_view node,
                                                const LoadContext& context) override;
+  void check_weights(const LoadContext& context) override;
   std::vector<MemoryItem> memory_plan(const std::vector<std::string>& nodes,
                                       const LoadContext& context) const override;
 
   // One file of sound, and optionally text that comes before it. Sound longer than a window is
-  // refused.
+  // refused here and cut into windows by process_parts, whose answers tell "start" and "end".
   PreparedRequest process_prompt(const ModelRequest& request) const override;
+  std::vector<PreparedRequest> process_parts(const ModelRequest& request) const override;
   ForwardPassArgs get_initial_forward_pass_args(RequestProgress& progress) const override;
   ForwardPassArgs get_partition_forward_pass_args(RequestProgress& progress) const override;
   std::unique_ptr<OutputStream> make_output_stream(const PreparedRequest& request) const override;
@@ -57,10 +62,13 @@ class WhisperModel : public Model {
     }
   };
 
-  explicit WhisperModel(const std::string& path);
+  WhisperModel(const std::string& path, const Json& model_kwargs);
 
   void describe();
-  Tensor read_features(const ModelRequest& request) const;
+  AudioClip read_sound(const ModelRequest& request, double max_seconds) const;
+  PreparedRequest prepare(const ModelRequest& request,
+                          std::span<const float> sound,
+                          std::vector<int32_t> before) const;
   std::vector<int32_t> text_before(const ModelRequest& request) const;
   Prompt make_prompt(const Json& parameters, std::vector<int32_t> before) const;
   SamplingRequestConfig sampling_config(const Json& parameters, uint64_t seed) const;
@@ -70,6 +78,7 @@ class WhisperModel : public Model {
   WhisperConfig config_;
   GenerationConfig generation_;
   std::unique_ptr<LogMel> log_mel_;
+  double max_audio_seconds_ = 1800.0;
   TextFrontEnd text_;
   ModelDescription description_;
 };

@@ -30,10 +30,14 @@ WhisperEncoder::WhisperEncoder(const WhisperConfig& config)
   add_module("layer_norm", layer_norm_);
 }
 
-void WhisperEncoder::load(const CheckpointReader& reader, const FinalizeOptions& options) {
+void WhisperEncoder::map_weights(const CheckpointReader& reader) {
   NameMapping mapping;
   mapping.skip = {"^model.decoder", "^proj_out"};
   load_strictly(reader, load_targets("model.encoder"), mapping);
+}
+
+void WhisperEncoder::load(const CheckpointReader& reader, const FinalizeOptions& options) {
+  map_weights(reader);
   finalize(options);
   positions_ = embed_positions_.weight().to(DType::kF32);
 }
@@ -88,7 +92,7 @@ WhisperDecoder::WhisperDecoder(const WhisperConfig& config)
   add_module("proj_out", proj_out_);
 }
 
-void WhisperDecoder::load(const CheckpointReader& reader, const FinalizeOptions& options) {
+void WhisperDecoder::map_weights(const CheckpointReader& reader) {
   NameMapping mapping;
   mapping.skip = {"^model.encoder"};
   std::vector<LoadTarget> targets = load_targets();
@@ -98,6 +102,10 @@ void WhisperDecoder::load(const CheckpointReader& reader, const FinalizeOptions&
     mapping.skip.push_back("^proj_out");  // a copy of the table, where a file has it at all
   }
   load_strictly(reader, targets, mapping);
+}
+
+void WhisperDecoder::load(const CheckpointReader& reader, const FinalizeOptions& options) {
+  map_weights(reader);
   if (config_.tie_word_embeddings) {
     proj_out_.tie_weight(embed_tokens_.loaded_weight(), options);
   }

@@ -22,6 +22,9 @@ class WhisperEncoder : public Module {
   // unknown or of another shape.
   void load(const CheckpointReader& reader, const FinalizeOptions& options);
 
+  // The first half of load(): maps the weights without touching their bytes.
+  void map_weights(const CheckpointReader& reader);
+
   void bind_resources(const ResourceMap& resources);
 
   // features [n, num_frames, num_mel_bins] f32 -> [n * max_source_positions, d_model] of `dtype`.
@@ -50,6 +53,9 @@ class WhisperDecoder : public Module {
   explicit WhisperDecoder(const WhisperConfig& config);
 
   void load(const CheckpointReader& reader, const FinalizeOptions& options);
+
+  // The first half of load(): maps the weights without touching their bytes.
+  void map_weights(const CheckpointReader& reader);
 
   void bind_resources(const ResourceMap& resources);
 

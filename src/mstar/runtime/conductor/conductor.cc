@@ -26,6 +26,7 @@ struct Conductor::Request {
   bool report_progress = false;
   bool ended = false;  // the sink heard its last event
   int num_workers_left = 0;
+  int num_workers_closed = 0;  // that have yet to open it
   uint32_t next_pass = 0;
   int64_t num_generated_tokens = 0;
   NamedTensors persist_signals;
@@ -42,7 +43,7 @@ Conductor::Conductor(const Model& model,
       graph_(graph),
       placements_(std::move(placements)),
       workers_(std::move(workers)),
-      options_(options),
+      options_(std::move(options)),
       thread_([this] { run(); }) {}
 
 Conductor::~Conductor() {
@@ -53,14 +54,15 @@ Conductor::~Conductor() {
 
 RequestKey Conductor::submit(std::shared_ptr<const PreparedRequest> prepared,
                              std::shared_ptr<OutputSink> sink,
-                             bool report_progress) {
+                             bool report_progress,
+                             bool is_continuation) {
   RequestKey key = 0;
   {
     const std::lock_guard lock(mutex_);
     if (draining_) {
       throw Error(ErrorCode::kUnavailable, "[conductor] shutting down: no new requests");
     }
-    if (num_waiting_ >= options_.max_queued_requests) {
+    if (!is_continuation && num_waiting_ >= options_.max_queued_requests) {
       ++stats_.num_refused;
       throw Error(
           ErrorCode::kResourceExhausted,
@@ -126,12 +128,14 @@ void Conductor::run() {
 
 void Conductor::handle(Message& message) {
   if (auto* submitted = std::get_if<Submitted>(&message)) {
+    notify(submitted->key, submitted->prepared->request_id, RequestPhase::kQueued);
     queue_.push_back(std::move(*submitted));
   } else if (const auto* cancel = std::get_if<Cancel>(&message)) {
     const auto queued = std::ranges::find(queue_, cancel->key, &Submitted::key);
     if (queued != queue_.end()) {
       const Submitted gone = std::move(*queued);
       queue_.erase(queued);
+      notify(gone.key, gone.prepared->request_id, RequestPhase::kCancelled);
       gone.sink->on_output({.kind = OutputEvent::Kind::kFailed,
                             .code = ErrorCode::kCancelled,
                             .message = "[conductor] cancelled while waiting"});
@@ -195,6 +199,7 @@ void Conductor::start(std::unique_ptr<Request> owned) {
   request.persist_signals = request.prepared->inputs;
   request.partitions.resize(graph_.topology.partitions.size());
   request.num_workers_left = static_cast<int>(workers_.size());
+  request.num_workers_closed = request.num_workers_left;
   for (PartitionState& partition : request.partitions) {
     partition.step_metadata = request.prepared->step_metadata;
     partition.values = request.prepared->values;
@@ -301,7 +306,12 @@ void Conductor::handle_event(Request& request, WorkerEvent& event) {
   if (request.ended) {
     return;
   }
-  if (auto* emit = std::get_if<EmitEvent>(&event.what)) {
+  if (std::holds_alternative<OpenedEvent>(event.what)) {
+    if (--request.num_workers_closed == 0) {
+      notify(request.key, request.prepared->request_id, RequestPhase::kStarted);
+      request.sink->on_output({.kind = OutputEvent::Kind::kStarted});
+    }
+  } else if (auto* emit = std::get_if<EmitEvent>(&event.what)) {
     request.sink->on_output({.kind = OutputEvent::Kind::kEmit,
                              .modality = emit->modality,
                              .name = emit->edge,
@@ -377,10 +387,21 @@ void Conductor::end_request(Request& request, OutputEvent last) {
       ++stats_.num_failed;
     }
   }
+  notify(request.key,
+         request.prepared->request_id,
+         last.kind == OutputEvent::Kind::kDone ? RequestPhase::kDone
+         : last.code == ErrorCode::kCancelled  ? RequestPhase::kCancelled
+                                               : RequestPhase::kFailed);
   request.sink->on_output(std::move(last));
   request.persist_signals.clear();
   for (Scheduler* worker : workers_) {
     worker->remove(request.key);
+  }
+}
+
+void Conductor::notify(RequestKey key, const std::string& request_id, RequestPhase phase) const {
+  for (RuntimeListener* listener : options_.listeners) {
+    listener->on_request(key, request_id, phase);
   }
 }
 

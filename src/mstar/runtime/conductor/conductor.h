@@ -17,6 +17,7 @@
 #include "mstar/graph/compile.h"
 #include "mstar/graph/worker_split.h"
 #include "mstar/runtime/events.h"
+#include "mstar/runtime/listener.h"
 #include "mstar/runtime/mailbox.h"
 #include "mstar/runtime/worker/scheduler.h"
 
@@ -25,6 +26,7 @@ namespace mstar {
 struct ConductorOptions {
   int64_t max_concurrent_requests = 32;  // on the workers; the next ones wait in order
   int64_t max_queued_requests = 256;     // waiting; more are refused
+  std::vector<RuntimeListener*> listeners{};
 };
 
 // Leads every request along its walks: admits it, asks the model for the next walk of each
@@ -47,9 +49,12 @@ class Conductor {
 
   // Takes a request. Its sink hears exactly one kDone or kFailed, last. Throws
   // Error(kResourceExhausted) when the queue is full and Error(kUnavailable) while draining.
+  // `is_continuation`: a further part of a request that was taken before; it is not refused for a
+  // full queue.
   RequestKey submit(std::shared_ptr<const PreparedRequest> prepared,
                     std::shared_ptr<OutputSink> sink,
-                    bool report_progress);
+                    bool report_progress,
+                    bool is_continuation = false);
 
   // Ends the request wherever it is; the sink hears kFailed with kCancelled. Unknown keys (it may
   // just have ended) are ignored.
@@ -114,6 +119,7 @@ class Conductor {
   void end_request(Request& request, OutputEvent last);
   void fail(Request& request, ErrorCode code, std::string message);
   void forget(RequestKey key);
+  void notify(RequestKey key, const std::string& request_id, RequestPhase phase) const;
 
   const Model& model_;
   const graph::CompiledModel& graph_;

@@ -97,6 +97,11 @@ void Scheduler::flush(std::unique_lock<std::mutex>& lock) {
   std::vector<RemoteMessage> remote;
   std::swap(events, pending_events_);
   std::swap(remote, pending_remote_);
+  for (const RemoteMessage& message : remote) {
+    for (const Tensor& tensor : message.tensors) {
+      num_remote_bytes_ += tensor.size_bytes();
+    }
+  }
   lock.unlock();
   if (!remote.empty()) {
     remote_(remote);
@@ -279,6 +284,7 @@ void Scheduler::opened(RequestKey request_key, RequestHandle handle) {
     begin_removal(*request);
     return;
   }
+  add_event(request_key, 0, OpenedEvent{});
   std::vector<StartWalk> starts = std::move(request->waiting_starts);
   request->waiting_starts.clear();
   for (StartWalk& start : starts) {
@@ -351,6 +357,9 @@ Scheduler::Stats Scheduler::stats() const {
   }
   stats.num_captured_steps = num_captured_steps_;
   stats.num_eager_steps = num_eager_steps_;
+  stats.num_wasted_rows = num_wasted_rows_;
+  stats.num_deferred_rows = num_deferred_rows_;
+  stats.num_remote_bytes = num_remote_bytes_;
   return stats;
 }
 

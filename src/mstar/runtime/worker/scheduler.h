@@ -21,6 +21,7 @@
 #include "mstar/graph/stream_buffer.h"
 #include "mstar/graph/worker_split.h"
 #include "mstar/runtime/events.h"
+#include "mstar/runtime/listener.h"
 
 namespace mstar {
 
@@ -36,6 +37,7 @@ struct SchedulerOptions {
   int worker = 0;
   int64_t max_batch_tokens = 512;  // of a prefill step; longer ones run in chunks
   int64_t stream_capacity = 16;    // chunks a streaming edge holds
+  std::vector<RuntimeListener*> listeners{};
 };
 
 // A walk to run: what the conductor sends to every worker that hosts one of its nodes.
@@ -162,6 +164,9 @@ class Scheduler {
     std::vector<NodeTime> nodes;
     int64_t num_captured_steps = 0;
     int64_t num_eager_steps = 0;
+    int64_t num_wasted_rows = 0;    // of requests that ended while their step ran
+    int64_t num_deferred_rows = 0;  // that a resource refused for the time being
+    int64_t num_remote_bytes = 0;   // of tensors sent to other workers
   };
 
   Stats stats() const;
@@ -237,6 +242,9 @@ class Scheduler {
   bool stop_ = false;
   int64_t num_captured_steps_ = 0;
   int64_t num_eager_steps_ = 0;
+  int64_t num_wasted_rows_ = 0;
+  int64_t num_deferred_rows_ = 0;
+  int64_t num_remote_bytes_ = 0;
 };
 
 }  // namespace mstar

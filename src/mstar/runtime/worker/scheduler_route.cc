@@ -23,10 +23,23 @@ void Scheduler::complete(StepBatch batch) {
   num_captured_steps_ += batch.num_captured_steps;
   num_eager_steps_ += batch.num_eager_steps;
   bool counted = false;
+  StepRecord record{.worker = options_.worker,
+                    .node = batch.node,
+                    .walk = batch.graph_walk,
+                    .requests = {},
+                    .begin = batch.begin,
+                    .seconds = batch.seconds,
+                    .kernel_seconds = batch.kernel_seconds,
+                    .num_tokens = batch.num_tokens,
+                    .captured = batch.num_captured_steps > 0};
+  std::vector<RequestKey> keys;
   for (BatchRow& row : batch.rows) {
     const auto it = by_handle_.find(row.request);
     MSTAR_CHECK(it != by_handle_.end(), "handle=", row.request);
     ActiveRequest& request = *find(it->second);
+    if (!options_.listeners.empty()) {
+      keys.push_back(request.key);
+    }
     WalkRun& run = request.runs[row.tag >> 16];
     if (!counted) {
       counted = true;
@@ -45,6 +58,11 @@ void Scheduler::complete(StepBatch batch) {
     }
   }
   flush(lock);
+  lock.unlock();
+  record.requests = keys;
+  for (RuntimeListener* listener : options_.listeners) {
+    listener->on_step(record);
+  }
 }
 
 void Scheduler::complete_row(StepBatch& batch,
@@ -53,6 +71,7 @@ void Scheduler::complete_row(StepBatch& batch,
                              ActiveRequest& request) {
   const auto node = static_cast<NodeId>(row.tag & 0xffff);
   if (request.removing) {
+    ++num_wasted_rows_;
     return;  // cancelled while it ran: nothing of it counts
   }
   switch (row.status) {
@@ -68,6 +87,7 @@ void Scheduler::complete_row(StepBatch& batch,
       ++epoch_;
       break;
     case RowStatus::kDeferred:
+      ++num_deferred_rows_;
       run.state.abandon(node);
       run.held |= node_bit(node);
       run.held_epoch = epoch_;
