@@ -98,6 +98,34 @@ class OpenAi(unittest.TestCase):
                 self.chat(**fields)
             self.assertEqual(caught.exception.body["param"], param)
 
+    def test_logprobs(self):
+        choice = self.chat(logprobs=True, top_logprobs=2).choices[0]
+        tokens = choice.logprobs.content
+        self.assertEqual(len(tokens), 12)
+        for token in tokens:
+            self.assertEqual(len(token.top_logprobs), 2)
+            self.assertEqual(token.logprob, token.top_logprobs[0].logprob)  # greedy
+        streamed = [
+            token.logprob
+            for event in self.chat(logprobs=True, stream=True)
+            for choice in event.choices
+            if choice.logprobs
+            for token in choice.logprobs.content
+        ]
+        self.assertEqual(streamed, [token.logprob for token in tokens])
+        completion = self.client.completions.create(
+            model=self.model, prompt=PROMPT, max_tokens=3, temperature=0, logprobs=1)
+        self.assertEqual(len(completion.choices[0].logprobs.token_logprobs), 3)
+
+    def test_developer_role(self):
+        turns = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": PROMPT}]
+        self.assertTrue(self.chat(messages=turns).choices[0].message.content)
+
+    def test_an_answer_goes_back_as_it_came(self):
+        message = self.chat().choices[0].message
+        turns = [{"role": "user", "content": PROMPT}, message, {"role": "user", "content": "Go on"}]
+        self.assertTrue(self.chat(messages=turns).choices[0].message.content)
+
     def test_64_streams(self):
         expected = self.chat().choices[0].message.content
         with concurrent.futures.ThreadPoolExecutor(64) as pool:

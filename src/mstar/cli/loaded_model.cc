@@ -29,6 +29,20 @@ DType parse_dtype(const std::string& word) {
   fail_choice("dtype", word, "auto, float32 or bfloat16");
 }
 
+// As resources.KEY.dtype of a deployment; "": the model's own choice.
+std::string parse_kv_dtype(const std::string& word) {
+  if (word == "auto") {
+    return "";
+  }
+  if (word == "float32" || word == "f32") {
+    return "f32";
+  }
+  if (word == "bfloat16" || word == "bf16") {
+    return "bf16";
+  }
+  fail_choice("kv-cache-dtype", word, "auto, float32 or bfloat16");
+}
+
 }  // namespace
 
 std::vector<Flag> model_flags() {
@@ -55,6 +69,13 @@ std::vector<Flag> model_flags() {
       {.name = "memory-gb",
        .value = "GB",
        .help = "that weights and pools may take; what the machine has free unless given"},
+      {.name = "kv-cache-dtype",
+       .value = "TYPE",
+       .fallback = "auto",
+       .help = "of keys and values: auto, float32 or bfloat16"},
+      {.name = "enable-prefix-caching",
+       .help = "prompts that begin alike, and later turns of a conversation, share their pages"},
+      {.name = "trace", .value = "FILE", .help = "write what runs when, for Perfetto or Chrome"},
       {.name = "device", .value = "DEVICE", .fallback = "cpu", .help = "cpu"},
       {.name = "threads", .value = "N", .fallback = "0", .help = "of compute; 0: all processors"},
       {.name = "enforce-eager", .help = "no captured graphs"},
@@ -138,7 +159,23 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
   if (flags.get("device") != "cpu") {
     fail_choice("device", flags.get("device"), "cpu");
   }
+  const std::string kv_dtype = parse_kv_dtype(flags.get("kv-cache-dtype"));
   out.model = open_model(out.deployment.model, out.deployment.model_kwargs);
+  for (const NodeResourceSpec& resource : out.model->get_node_resources()) {
+    if (!std::holds_alternative<KVSpec>(resource.spec)) {
+      continue;
+    }
+    if (!kv_dtype.empty()) {
+      out.deployment.resources[resource.resource_key].set("dtype", kv_dtype);
+    }
+    if (flags.get_bool("enable-prefix-caching")) {
+      out.deployment.resources[resource.resource_key].set("prefix_cache", true);
+    }
+  }
+  if (flags.has("trace")) {
+    out.trace = std::make_unique<TraceWriter>(flags.get("trace"));
+    options.listeners.push_back(out.trace.get());
+  }
   return out;
 }
 
@@ -150,7 +187,8 @@ LoadedModel load_model(OpenedModel opened, ProgressBar& bar) {
   };
   loaded.runtime =
       std::make_unique<Runtime>(*loaded.opened.model, loaded.opened.deployment, options);
-  loaded.service = std::make_unique<Service>(*loaded.opened.model, loaded.runtime->conductor());
+  loaded.service = std::make_unique<Service>(
+      *loaded.opened.model, loaded.runtime->conductor(), loaded.opened.service);
   bar.clear();
   return loaded;
 }

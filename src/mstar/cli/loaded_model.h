@@ -10,6 +10,7 @@
 #include "mstar/runtime/deployment.h"
 #include "mstar/runtime/runtime.h"
 #include "mstar/runtime/service.h"
+#include "mstar/runtime/trace.h"
 
 namespace mstar {
 
@@ -19,7 +20,9 @@ std::vector<Flag> model_flags();
 // A model opened as the command line and the deployment's file say; not loaded yet.
 struct OpenedModel {
   Deployment deployment;
+  std::unique_ptr<TraceWriter> trace;  // null: no --trace
   RuntimeOptions options;
+  ServiceOptions service;
   std::unique_ptr<Model> model;
 };
 

@@ -5,16 +5,19 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <thread>
 
 #include "mstar/base/error.h"
+#include "mstar/base/log.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/cli/commands.h"
 #include "mstar/cli/loaded_model.h"
 #include "mstar/server/api.h"
 #include "mstar/server/http/server.h"
+#include "mstar/server/live_feed.h"
 #include "mstar/server/runtime_backend.h"
 
 namespace mstar {
@@ -83,6 +86,26 @@ std::vector<Flag> serve_flags() {
       {.name = "allowed-origins", .value = "LIST", .help = "pages that may call, or *"},
       {.name = "max-body-mb", .value = "MB", .fallback = "64", .help = "largest request"},
       {.name = "max-connections", .value = "N", .fallback = "1024", .help = "at the same time"},
+      {.name = "allowed-media-domains",
+       .value = "LIST",
+       .help = "hosts that media may be fetched from; none when not given"},
+      {.name = "allowed-local-media-path",
+       .value = "FOLDER",
+       .help = "where file: media may lie; nowhere when not given"},
+      {.name = "max-media-mb", .value = "MB", .fallback = "64", .help = "largest of such media"},
+      {.name = "media-timeout", .value = "SECONDS", .fallback = "10", .help = "for fetching one"},
+      {.name = "request-timeout",
+       .value = "SECONDS",
+       .fallback = "0",
+       .help = "most that a request may take; 0: any"},
+      {.name = "seed", .value = "N", .help = "of requests that bring none, in order of arrival"},
+      {.name = "metrics-compat", .value = "NAMES", .help = "vllm: /metrics has its names too"},
+      {.name = "log-level",
+       .value = "LEVEL",
+       .fallback = "info",
+       .help = "debug, info, warning, error or off"},
+      {.name = "log-format", .value = "FORMAT", .fallback = "text", .help = "text or json"},
+      {.name = "log-stats", .help = "a line about load and throughput every ten seconds"},
       {.name = "max-choices", .value = "N", .fallback = "16", .help = "largest n"},
       {.name = "shutdown-timeout",
        .value = "SECONDS",
@@ -120,6 +143,86 @@ HttpServerOptions read_http_options(const Flags& flags) {
   return options;
 }
 
+MediaAccessOptions read_media_options(const Flags& flags) {
+  MediaAccessOptions options;
+  options.allowed_domains = split_list(flags.get("allowed-media-domains"));
+  options.local_folder = flags.get("allowed-local-media-path");
+  options.fetch.max_bytes = static_cast<size_t>(flags.get_int("max-media-mb", 1, 65536)) << 20;
+  options.fetch.timeout = std::chrono::seconds(flags.get_int("media-timeout", 1, 3600));
+  return options;
+}
+
+ApiOptions read_api_options(const Flags& flags) {
+  ApiOptions options;
+  options.version = version_text();
+  options.max_choices = flags.get_int("max-choices", 1, 4096);
+  options.media = read_media_options(flags);
+  if (flags.has("metrics-compat")) {
+    if (flags.get("metrics-compat") != "vllm") {
+      throw Error(ErrorCode::kInvalidArgument,
+                  str_cat("[command line] --metrics-compat: found \"",
+                          flags.get("metrics-compat"),
+                          "\", expected vllm"));
+    }
+    options.vllm_metrics = true;
+  }
+  return options;
+}
+
+// Writes a line about the load from time to time, until it is destroyed. Idle times have none.
+class StatsLog {
+ public:
+  StatsLog(ServerContext& context, const Backend& backend)
+      : context_(context), backend_(backend), thread_([this] { run(); }) {}
+
+  ~StatsLog() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  StatsLog(const StatsLog&) = delete;
+  StatsLog& operator=(const StatsLog&) = delete;
+
+ private:
+  void run() {
+    constexpr std::chrono::seconds kInterval{10};
+    int64_t num_tokens = context_.metrics().num_generated_tokens();
+    std::unique_lock lock(mutex_);
+    while (!changed_.wait_for(lock, kInterval, [this] { return stop_; })) {
+      const BackendStats stats = backend_.stats();
+      const int64_t now = context_.metrics().num_generated_tokens();
+      if (stats.num_running > 0 || stats.num_waiting > 0 || now != num_tokens) {
+        int64_t num_pages = 0;
+        int64_t num_free = 0;
+        for (const BackendStats::Cache& cache : stats.caches) {
+          num_pages += cache.num_pages;
+          num_free += cache.num_free;
+        }
+        log_line(LogLevel::kInfo,
+                 "stats",
+                 {{"running", stats.num_running},
+                  {"waiting", stats.num_waiting},
+                  {"tokens_per_second",
+                   static_cast<double>(now - num_tokens) / static_cast<double>(kInterval.count())},
+                  {"kv_pages", num_pages},
+                  {"kv_pages_free", num_free}});
+      }
+      num_tokens = now;
+    }
+  }
+
+  ServerContext& context_;
+  const Backend& backend_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stop_ = false;  // guarded by mutex_
+  std::thread thread_;
+};
+
 }  // namespace
 
 int serve_command(const std::vector<std::string>& words) {
@@ -134,15 +237,22 @@ int serve_command(const std::vector<std::string>& words) {
   }
   const auto timeout =
       std::chrono::milliseconds(flags.get_int("shutdown-timeout", 0, 86400) * 1000);
+  set_log(parse_log_level(flags.get("log-level"), "command line --log-level"),
+          parse_log_format(flags.get("log-format"), "command line --log-format"));
   StopSignal& stop = *new StopSignal;  // its thread uses it until the process ends
-  ApiOptions api_options;
-  api_options.version = version_text();
-  api_options.max_choices = flags.get_int("max-choices", 1, 4096);
-  Api api(api_options, read_access(flags));
+  Api api(read_api_options(flags), read_access(flags));
   std::optional<LoadedModel> loaded;  // ends before the API that its requests answer through
   std::optional<HttpServer> http;
   OpenedModel opened =
       open_from_flags(flags, flags.positionals().empty() ? "" : flags.positionals().front());
+  opened.service.request_timeout =
+      std::chrono::seconds(flags.get_int("request-timeout", 0, 7 * 86400));
+  RuntimeBackendOptions backend_options{.served_name = flags.get("served-model-name")};
+  if (flags.has("seed")) {
+    backend_options.seed =
+        static_cast<uint64_t>(flags.get_int("seed", 0, std::numeric_limits<int64_t>::max()));
+  }
+  opened.options.listeners.push_back(&api.live());
   // Listens while it loads, so that /health and /ready say what is going on.
   http.emplace(
       read_http_options(flags),
@@ -153,7 +263,7 @@ int serve_command(const std::vector<std::string>& words) {
   ProgressBar bar(true);
   loaded.emplace(load_model(std::move(opened), bar));
   auto backend = std::make_shared<RuntimeBackend>(
-      *loaded->opened.model, *loaded->runtime, *loaded->service, flags.get("served-model-name"));
+      *loaded->opened.model, *loaded->runtime, *loaded->service, backend_options);
   stop.arm();
   api.context().set_backend(backend);
   std::fprintf(stderr,
@@ -162,9 +272,14 @@ int serve_command(const std::vector<std::string>& words) {
                backend->description().name.c_str(),
                flags.get("host").c_str(),
                http->port());
+  std::optional<StatsLog> stats_log;
+  if (flags.get_bool("log-stats")) {
+    stats_log.emplace(api.context(), *backend);
+  }
   stop.wait();
   std::fputs("mstar: draining; a second signal ends at once\n", stderr);
   api.context().set_draining();
+  api.live().close();
   const bool drained = loaded->runtime->conductor().drain(timeout);
   http->stop(std::chrono::seconds(5));  // for answers on their way
   http.reset();

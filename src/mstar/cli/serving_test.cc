@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <limits>
+#include <map>
 #include <mutex>
 #include <random>
 #include <sstream>
@@ -16,6 +19,7 @@
 #include "mstar/models/registry.h"
 #include "mstar/runtime/runtime.h"
 #include "mstar/runtime/service.h"
+#include "mstar/runtime/trace.h"
 
 namespace mstar {
 namespace {
@@ -64,6 +68,7 @@ class Answer : public ChunkSink {
     const std::lock_guard lock(mutex_);
     text_ += chunk.data;
     num_tokens_ += chunk.num_tokens;
+    logprobs_.insert(logprobs_.end(), chunk.logprobs.begin(), chunk.logprobs.end());
     changed_.notify_all();
   }
 
@@ -98,6 +103,8 @@ class Answer : public ChunkSink {
 
   ErrorCode code() const { return code_; }
 
+  const std::vector<TokenLogprob>& logprobs() const { return logprobs_; }
+
   const Completion& completion() const { return completion_; }
 
  private:
@@ -105,11 +112,26 @@ class Answer : public ChunkSink {
   std::condition_variable changed_;
   std::string text_;
   int64_t num_tokens_ = 0;
+  std::vector<TokenLogprob> logprobs_;
   std::string error_;
   ErrorCode code_ = ErrorCode::kInternal;
   Completion completion_;
   bool done_ = false;
 };
+
+// Writes NaN over the first value of a tensor of a safetensors file.
+void damage(const fs::path& path, const std::string& tensor) {
+  std::fstream file(path, std::ios::binary | std::ios::in | std::ios::out);
+  uint64_t header_bytes = 0;
+  file.read(reinterpret_cast<char*>(&header_bytes), sizeof(header_bytes));
+  std::string header(header_bytes, '\0');
+  file.read(header.data(), static_cast<std::streamsize>(header_bytes));
+  const Json entry = Json::parse(header).at(tensor);
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  ASSERT_EQ(entry.at("dtype"), Json("F32"));
+  file.seekp(static_cast<std::streamoff>(8 + header_bytes) + entry.at("data_offsets")[0].get_int());
+  file.write(reinterpret_cast<const char*>(&nan), sizeof(nan));
+}
 
 struct Deployed {
   std::string checkpoint = "llama_untied";
@@ -117,6 +139,9 @@ struct Deployed {
   bool graph_capture = true;
   int64_t max_batch_tokens = 512;
   int64_t max_concurrent_requests = 32;
+  std::string damaged_tensor{};  // has a NaN
+  std::vector<RuntimeListener*> listeners{};
+  std::chrono::milliseconds request_timeout{0};
 };
 
 // A checkpoint of tests/golden/lm with the tokenizer of words beside it, being served.
@@ -128,7 +153,13 @@ class Served {
     fs::create_directories(folder_);
     const fs::path source = golden_folder() / "checkpoints" / setup.checkpoint;
     for (const auto& entry : fs::directory_iterator(source)) {
-      fs::create_symlink(entry.path(), folder_ / entry.path().filename());
+      if (setup.damaged_tensor.empty() || entry.path().extension() != ".safetensors") {
+        fs::create_symlink(entry.path(), folder_ / entry.path().filename());
+      } else {
+        fs::copy_file(entry.path(), folder_ / entry.path().filename());
+        fs::permissions(folder_ / entry.path().filename(), fs::perms::owner_all);
+        damage(folder_ / entry.path().filename(), setup.damaged_tensor);
+      }
     }
     std::ofstream(folder_ / "tokenizer.json") << word_tokenizer();
     model_ = open_model(folder_.string(), Json::object());
@@ -141,10 +172,12 @@ class Served {
     options.num_threads = 2;
     options.max_batch_tokens = setup.max_batch_tokens;
     options.max_queued_requests = 2000;
+    options.listeners = setup.listeners;
     options.engine.graph_capture = setup.graph_capture;
     options.engine.require_captures = setup.graph_capture;
     runtime_ = std::make_unique<Runtime>(*model_, deployment, options);
-    service_ = std::make_unique<Service>(*model_, runtime_->conductor());
+    service_ = std::make_unique<Service>(
+        *model_, runtime_->conductor(), ServiceOptions{.request_timeout = setup.request_timeout});
     pages_of_captures_ = pages_held();
   }
 
@@ -350,6 +383,127 @@ TEST(Serving, CapturedReplayEqualsEager) {
   EXPECT_EQ(eager.stats().num_captured_steps, 0);
 }
 
+// They are of the model's own distribution, so penalties and bias change the drawn token only; and
+// they change no answer, whoever shares the batch.
+TEST(Serving, LogprobsAreToldWhereAskedFor) {
+  Served served({});
+  const std::vector<Question> questions = mixed_questions(8);
+  const std::vector<std::string> plain = one_by_one(served, questions);
+  std::vector<std::shared_ptr<Answer>> running;
+  for (size_t index = 0; index < questions.size(); ++index) {
+    std::string parameters = questions[index].parameters;
+    if (index % 2 == 0) {
+      parameters.insert(1, R"("logprobs":3,)");
+    }
+    running.push_back(served.ask(questions[index].prompt, parameters));
+  }
+  for (size_t index = 0; index < questions.size(); ++index) {
+    EXPECT_EQ(running[index]->wait(), plain[index]);
+    const std::vector<TokenLogprob>& told = running[index]->logprobs();
+    if (index % 2 != 0) {
+      EXPECT_TRUE(told.empty());
+      continue;
+    }
+    ASSERT_EQ(static_cast<int64_t>(told.size()), running[index]->completion().num_generated_tokens);
+    std::string text;
+    for (const TokenLogprob& token : told) {
+      text += token.token.bytes;
+      ASSERT_EQ(token.top.size(), 3U);
+      EXPECT_GE(token.top[0].logprob, token.top[1].logprob);
+      EXPECT_GE(token.top[0].logprob, token.token.logprob);
+      double sum = 0.0;
+      for (const TokenLogprob::Candidate& candidate : token.top) {
+        sum += std::exp(candidate.logprob);
+      }
+      EXPECT_LE(sum, 1.0 + 1e-6);
+    }
+    EXPECT_EQ(text, plain[index]);
+  }
+  const auto greedy =
+      served.ask(prompt_of(5, 3), R"({"temperature":0,"logprobs":1,"max_tokens":4})");
+  greedy->wait();
+  for (const TokenLogprob& token : greedy->logprobs()) {
+    EXPECT_EQ(token.token.bytes, token.top.at(0).bytes);
+    EXPECT_EQ(token.token.logprob, token.top.at(0).logprob);
+  }
+  served.expect_empty();
+}
+
+TEST(Serving, ValuesThatAreNotFiniteFailTheRequestAndNameNodeAndWalk) {
+  Served served({.damaged_tensor = "model.layers.0.input_layernorm.weight"});
+  for (const char* parameters : {R"({"max_tokens":3})", R"({"max_tokens":3,"temperature":0})"}) {
+    const auto answer = served.ask(prompt_of(5, 3), parameters);
+    EXPECT_NE(answer->wait().find("not finite"), std::string::npos) << answer->wait();
+    EXPECT_NE(answer->wait().find("node LLM of walk prefill"), std::string::npos);
+    EXPECT_EQ(answer->code(), ErrorCode::kInternal);
+  }
+  served.expect_empty();
+}
+
+// Counts what a listener hears.
+class Counter : public RuntimeListener {
+ public:
+  void on_step(const StepRecord& step) override {
+    const std::lock_guard lock(mutex_);
+    num_tokens_ += step.num_tokens;
+    for (const RequestKey request : step.requests) {
+      ++rows_[request];
+    }
+  }
+
+  void on_request(RequestKey request, const std::string& request_id, RequestPhase phase) override {
+    const std::lock_guard lock(mutex_);
+    phases_[request] += str_cat(request_id, " ", to_string(phase), ";");
+  }
+
+  std::mutex mutex_;
+  int64_t num_tokens_ = 0;
+  std::map<RequestKey, int64_t> rows_;
+  std::map<RequestKey, std::string> phases_;
+};
+
+TEST(Serving, ListenersHearOfEveryStepAndRequest) {
+  Counter counter;
+  {
+    Served served({.listeners = {&counter}});
+    served.ask(prompt_of(5, 3), R"({"max_tokens":4,"ignore_eos":true})")->wait();
+    Service::Ticket ticket;
+    const auto gone =
+        served.ask(prompt_of(5, 4), R"({"max_tokens":400,"ignore_eos":true})", &ticket);
+    gone->wait_for_tokens(2);
+    ticket.cancel();
+    gone->wait();
+    served.expect_empty();
+  }
+  EXPECT_EQ(counter.phases_[1], "r1 queued;r1 started;r1 done;");
+  EXPECT_EQ(counter.phases_[2], "r2 queued;r2 started;r2 cancelled;");
+  EXPECT_EQ(counter.rows_[1], 4);
+  EXPECT_GE(counter.rows_[2], 2);
+}
+
+TEST(Serving, TraceIsADocumentWithARowForTheNode) {
+  const fs::path path = fs::path(::testing::TempDir()) / str_cat("mstar_trace_", getpid(), ".json");
+  {
+    TraceWriter trace(path.string());
+    Served served({.listeners = {&trace}});
+    served.ask(prompt_of(5, 3), R"({"max_tokens":4,"ignore_eos":true})")->wait();
+    served.expect_empty();
+  }
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const Json trace = Json::parse(text);
+  int num_steps = 0;
+  bool has_row = false;
+  for (const Json& event : trace.get_array()) {
+    num_steps += event.at("ph") == Json("X") ? 1 : 0;
+    has_row = has_row || (event.at("name") == Json("thread_name") &&
+                          event.at("args").at("name") == Json("LLM"));
+  }
+  EXPECT_EQ(num_steps, 4);
+  EXPECT_TRUE(has_row);
+  fs::remove(path);
+}
+
 TEST(Serving, PrefillInChunksEqualsWholePrefill) {
   Served whole({});
   const std::vector<Question> questions = mixed_questions(20);
@@ -385,6 +539,42 @@ TEST(Serving, PrefixCacheHitEqualsMiss) {
   // The last token of a prompt is always computed; of whole pages, the last one.
   EXPECT_LE(second, 16 * static_cast<int64_t>(questions.size()));
   cached.expect_empty();
+}
+
+TEST(Serving, ALaterTurnTakesTheEarlierAnswerFromThePrefixCache) {
+  Served plain({});
+  Served cached({.kv = R"({"prefix_cache":true,"page_size":8})"});
+  const char* parameters = R"({"temperature":0,"ignore_eos":true,"max_tokens":30})";
+  std::vector<std::string> turns = {prompt_of(13, 5)};
+  turns.push_back(cached.chat(turns, parameters)->wait());
+  turns.push_back(prompt_of(5, 6));
+  const int64_t before = cached.num_tokens("prefill");
+  EXPECT_EQ(cached.chat(turns, parameters)->wait(), plain.chat(turns, parameters)->wait());
+  // 13 + 30 + 5 tokens, of which the first 42 are known: the last token drawn was never read.
+  EXPECT_EQ(cached.num_tokens("prefill") - before, 48 - 40);
+  cached.expect_empty();
+}
+
+TEST(Serving, KeysAndValuesMayBeBf16) {
+  Served served({.kv = R"({"dtype":"bf16"})"});
+  const std::vector<Question> questions = mixed_questions(12);
+  const std::vector<std::string> answers = one_by_one(served, questions);
+  EXPECT_EQ(all_at_once(served, questions), answers);
+  for (const std::string& answer : answers) {
+    EXPECT_FALSE(answer.starts_with("error")) << answer;
+  }
+  EXPECT_THROW(Served({.kv = R"({"dtype":"f8"})"}), Error);
+  served.expect_empty();
+}
+
+TEST(Serving, ARequestThatTakesTooLongEndsAndSaysWhy) {
+  Served served({.request_timeout = std::chrono::milliseconds(50)});
+  Service::Ticket ticket;
+  const auto late = served.ask(prompt_of(5, 3), R"({"ignore_eos":true,"max_tokens":500})", &ticket);
+  ticket.set_paused(true);  // as by a client that does not read: it cannot end in time
+  EXPECT_NE(late->wait().find("longer than 0.05 s"), std::string::npos) << late->wait();
+  EXPECT_EQ(late->code(), ErrorCode::kUnavailable);
+  served.expect_empty();
 }
 
 TEST(Serving, EndsWhereItIsTold) {

@@ -36,7 +36,7 @@ class TokenSink : public OutputSink {
  public:
   void on_output(OutputEvent event) override {
     const std::lock_guard lock(mutex_);
-    if (event.kind == OutputEvent::Kind::kEmit) {
+    if (event.kind == OutputEvent::Kind::kEmit && event.name == "new_token") {
       for (const Tensor& tensor : event.tensors) {
         for (const int64_t token : tensor.to_ints()) {
           tokens_.push_back(token);
@@ -69,6 +69,12 @@ class TextSink : public ChunkSink {
   void on_chunk(OutputChunk chunk) override {
     const std::lock_guard lock(mutex_);
     text_ += chunk.data;
+    if (chunk.metadata.contains("start")) {
+      const std::string place = chunk.metadata.dump();
+      if (places_.empty() || places_.back() != place) {
+        places_.push_back(place);
+      }
+    }
   }
 
   void on_done(const Completion&) override { end(""); }
@@ -83,6 +89,9 @@ class TextSink : public ChunkSink {
     return error_.empty() ? text_ : error_;
   }
 
+  // Metadata of the parts, in order.
+  const std::vector<std::string>& places() const { return places_; }
+
  private:
   void end(const std::string& error) {
     const std::lock_guard lock(mutex_);
@@ -94,6 +103,7 @@ class TextSink : public ChunkSink {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string text_;
+  std::vector<std::string> places_;
   std::string error_;
   bool ended_ = false;
 };
@@ -308,10 +318,16 @@ TEST_F(WhisperServeTest, RequestsThatCannotBeAnsweredAreRefused) {
   const auto refused = [&](std::string bytes, const std::string& parameters) {
     return ask(std::move(bytes), parameters)->wait();
   };
-  const std::string longer = refused(write_audio(sound(1, 1.0), AudioFormat::kWav), "{}");
-  EXPECT_NE(longer.find("the sound lasts 1 seconds, this model hears 0.8"), std::string::npos)
+  AudioClip endless = sound(1, 1.0);
+  endless.sample_rate = 1000;
+  endless.samples = Tensor::zeros({1, 1'900'000}, DType::kF32);
+  const std::string longer = refused(write_audio(endless, AudioFormat::kFlac), "{}");
+  EXPECT_NE(longer.find("the sound lasts 1900 seconds, at most 1800 are heard"), std::string::npos)
       << longer;
   EXPECT_NE(longer.find("invalid_argument"), std::string::npos) << longer;
+  EXPECT_THROW(
+      model_->process_prompt(request_for(write_audio(sound(1, 1.0), AudioFormat::kWav), "{}")),
+      Error);
   EXPECT_NE(refused("no sound", "{}").find("no sound file"), std::string::npos);
   EXPECT_NE(refused(good, R"({"language":"xx"})").find("language"), std::string::npos);
   EXPECT_NE(refused(good, R"({"task":"sing"})").find("task"), std::string::npos);
@@ -322,6 +338,40 @@ TEST_F(WhisperServeTest, RequestsThatCannotBeAnsweredAreRefused) {
   ModelRequest two = request_for(good, "{}");
   two.media.push_back(two.media.front());
   EXPECT_THROW(model_->process_prompt(two), Error);
+}
+
+// A pause between two sounds is where a long one is cut; each piece is answered as if it were
+// alone.
+TEST_F(WhisperServeTest, LongSoundIsHeardInPieces) {
+  start(str_cat(kLanguages, "}"));
+  const AudioClip first = sound(1, 0.65);
+  const AudioClip second = sound(2, 0.5);
+  AudioClip both{Tensor::zeros({1, 16000 * 125 / 100}, DType::kF32), 16000};
+  std::copy_n(first.samples.data<float>(), first.num_frames(), both.samples.data<float>());
+  std::copy_n(second.samples.data<float>(),
+              second.num_frames(),
+              both.samples.data<float>() + 16000 * 75 / 100);
+  const char* parameters = R"({"max_tokens":10,"ignore_eos":true})";
+  const auto whole = ask(write_audio(both, AudioFormat::kFlac), parameters);
+  const std::string text = whole->wait();
+  ASSERT_EQ(whole->places().size(), 2U) << text;
+  const Json one = Json::parse(whole->places()[0]);
+  const Json two = Json::parse(whole->places()[1]);
+  const double cut = one.at("end").get_double();
+  EXPECT_EQ(one.at("start").get_double(), 0.0);
+  EXPECT_NEAR(cut, 0.7, 0.06);
+  EXPECT_EQ(two.at("start").get_double(), cut);
+  EXPECT_EQ(two.at("end").get_double(), 1.25);
+  EXPECT_TRUE(one.at("language") == Json("en") || one.at("language") == Json("de"));
+
+  const auto at = static_cast<int64_t>(std::lround(cut * 16000.0));
+  std::string apart;
+  for (const Tensor& samples :
+       {both.samples.slice(1, 0, at), both.samples.slice(1, at, both.num_frames())}) {
+    const AudioClip piece{samples.copy(), 16000};
+    apart += ask(write_audio(piece, AudioFormat::kFlac), parameters)->wait();
+  }
+  EXPECT_EQ(text, apart);
 }
 
 TEST_F(WhisperServeTest, TextBeforeTheSoundIsReadFirst) {

@@ -53,10 +53,10 @@ void Answer::run(Backend& backend, std::vector<ModelRequest> requests, bool repo
         return;
       }
     }
-    const auto ticket = backend.submit(
-        std::move(requests[index]),
-        context_.metrics().measure(std::make_shared<Sink>(shared_from_this(), index)),
-        report_progress);
+    auto sink = context_.metrics().measure(requests[index],
+                                           std::make_shared<Sink>(shared_from_this(), index));
+    const auto ticket =
+        backend.submit(std::move(requests[index]), std::move(sink), report_progress);
     const std::lock_guard lock(tickets_mutex_);
     if (cancelled_) {
       ticket->cancel();
@@ -148,6 +148,14 @@ std::string Outcome::text() const {
     }
   }
   return text;
+}
+
+std::vector<TokenLogprob> Outcome::logprobs() const {
+  std::vector<TokenLogprob> all;
+  for (const OutputChunk& chunk : chunks) {
+    all.insert(all.end(), chunk.logprobs.begin(), chunk.logprobs.end());
+  }
+  return all;
 }
 
 void DocumentAnswer::chunk(size_t index, OutputChunk chunk) {

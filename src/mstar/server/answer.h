@@ -74,6 +74,7 @@ struct Outcome {
   Completion completion;
 
   std::string text() const;  // its text chunks together
+  std::vector<TokenLogprob> logprobs() const;
 };
 
 // Collects everything and answers with one document.

@@ -12,6 +12,7 @@
 
 namespace mstar {
 
+class LiveFeed;
 class VideoJobs;
 
 // All routes of the server over one model: the OpenAI API, mstar's own, and operations. Give
@@ -26,6 +27,9 @@ class Api {
 
   ServerContext& context() { return context_; }
 
+  // What the runtime tells of its steps, for GET /walks/live.
+  LiveFeed& live() { return *live_; }
+
   // Refuses requests without a key.
   std::optional<HttpResponse> guard(const HttpRequest& request) const;
 
@@ -38,6 +42,7 @@ class Api {
  private:
   ServerContext context_;
   const Access access_;
+  std::unique_ptr<LiveFeed> live_;
   std::unique_ptr<VideoJobs> jobs_;
   Router router_;
   std::unique_ptr<WorkQueue> queue_;  // runs handlers; last, for they use the rest
@@ -46,6 +51,7 @@ class Api {
 // ---- one function for each group of routes
 
 void add_operation_routes(ServerContext& context, Router& router);  // health … walks
+void add_page_routes(LiveFeed& live, Router& router);               // the page and its live feed
 void add_generate_route(ServerContext& context, Router& router);    // mstar's own
 void add_text_routes(ServerContext& context, Router& router);       // completions, tokenize
 void add_chat_route(ServerContext& context, Router& router);

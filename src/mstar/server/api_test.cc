@@ -8,8 +8,10 @@
 #include <filesystem>
 #include <thread>
 
+#include "mstar/base/log.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/server/http/client.h"
+#include "mstar/server/live_feed.h"
 #include "mstar/server/testing/fake_backend.h"
 #include "mstar/server/testing/scenario.h"
 
@@ -21,8 +23,10 @@ using testing::FakeBackend;
 // An API on a port of its own.
 class TestServer {
  public:
-  explicit TestServer(std::vector<std::string> keys = {}, HttpServerOptions options = {})
-      : api_({}, Access(std::move(keys), {"https://page.example"})) {
+  explicit TestServer(std::vector<std::string> keys = {},
+                      HttpServerOptions options = {},
+                      ApiOptions api_options = {})
+      : api_(quietly(std::move(api_options)), Access(std::move(keys), {"https://page.example"})) {
     options.port = 0;
     http_.emplace(
         options,
@@ -64,6 +68,11 @@ class TestServer {
   }
 
  private:
+  static ApiOptions quietly(ApiOptions options) {
+    set_log(LogLevel::kOff, LogFormat::kText);
+    return options;
+  }
+
   Api api_;
   std::shared_ptr<FakeBackend> backend_;
   std::optional<HttpServer> http_;
@@ -116,12 +125,102 @@ TEST(Server, SaysThatItIsLoading) {
   EXPECT_EQ(server.call(server.chat("say a", false)).status, 503);
 }
 
+TEST(Server, MetricsCanHaveVllmsNamesToo) {
+  TestServer server({}, {}, {.vllm_metrics = true});
+  server.set_ready();
+  EXPECT_EQ(server.call(server.chat("say a b", false)).status, 200);
+  const std::string text = server.call({.path = "/metrics"}).body;
+  for (const char* line :
+       {"vllm:num_requests_running{model_name=\"fake\"} 1\n",
+        "vllm:num_requests_waiting{model_name=\"fake\"} 2\n",
+        "vllm:kv_cache_usage_perc{model_name=\"fake\"} 0.25\n",
+        "vllm:prefix_cache_hits_total{model_name=\"fake\"} 3\n",
+        "vllm:prompt_tokens_total{model_name=\"fake\"} 3\n",
+        "vllm:request_success_total{model_name=\"fake\",finished_reason=\"stop\"} 1\n",
+        "vllm:e2e_request_latency_seconds_bucket{model_name=\"fake\",le=\"+Inf\"} 1\n",
+        "mstar_streamed_tokens_total 2\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  }
+}
+
+// Reads what /walks/live sends until `count` events came.
+std::vector<Json> live_events(const TestServer& server,
+                              size_t count,
+                              const std::function<void()>& first) {
+  std::string text;
+  std::vector<Json> events;
+  server.call(
+      {.path = "/walks/live", .on_data = [&](const HttpResponse& head, std::string_view data) {
+         EXPECT_EQ(head.status, 200);
+         text += data;
+         for (size_t end = text.find("\n\n"); end != std::string::npos; end = text.find("\n\n")) {
+           events.push_back(Json::parse(text.substr(6, end - 6)));
+           text.erase(0, end + 2);
+           if (events.size() == 1) {
+             first();
+           }
+         }
+         return events.size() < count;
+       }});
+  return events;
+}
+
+TEST(Server, TheLiveFeedTellsWhereRequestsAre) {
+  TestServer server;
+  server.set_ready();
+  LiveFeed& live = server.api().live();
+  live.on_request(7, "a", RequestPhase::kQueued);
+  const auto events = live_events(server, 2, [&] {
+    const RequestKey keys[] = {7};
+    live.on_step({.node = "LLM", .walk = "answer", .requests = keys, .begin = {}, .seconds = 0.25});
+  });
+  ASSERT_EQ(events.size(), 2U);
+  EXPECT_EQ(events[0].at("requests")[0].at("id"), Json("a"));
+  EXPECT_EQ(events[0].at("requests")[0].at("node"), Json(""));
+  EXPECT_EQ(events[0].at("waiting"), Json(2));
+  EXPECT_EQ(events[0].at("caches")[0].at("free"), Json(6));
+  EXPECT_EQ(events[1].at("requests")[0].at("node"), Json("LLM"));
+  EXPECT_EQ(events[1].at("nodes")[0].at("seconds"), Json(0.25));
+}
+
+TEST(Server, TheLiveFeedEndsWhenTheServerDrains) {
+  TestServer server;
+  server.set_ready();
+  const auto events = live_events(server, 100, [&] { server.api().live().close(); });
+  EXPECT_EQ(events.size(), 1U);
+  EXPECT_EQ(server.call({.path = "/walks/live"}).body, "");
+  EXPECT_EQ(server.call({.method = "HEAD", .path = "/walks/live"}).status, 200);
+}
+
+TEST(Server, BrowsersSendTheKeyAsAPassword) {
+  TestServer server({"secret"});
+  server.set_ready();
+  const HttpResponse asked = server.call({.path = "/"});
+  EXPECT_EQ(asked.status, 401);
+  EXPECT_TRUE(asked.headers.get("WWW-Authenticate").starts_with("Basic "));
+  const auto with = [&](const std::string& header) {
+    return server.call({.path = "/v1/models", .headers = {{"Authorization", header}}}).status;
+  };
+  EXPECT_EQ(with("Basic OnNlY3JldA=="), 200);  // ":secret"
+  EXPECT_EQ(with("basic bWU6c2VjcmV0"), 200);  // "me:secret"
+  EXPECT_EQ(with("Basic c2VjcmV0"), 401);      // "secret"
+  EXPECT_EQ(with("Basic c2VjcmV0Og=="), 401);  // "secret:"
+  EXPECT_EQ(with("Basic !!!"), 401);
+  EXPECT_EQ(with("Basic "), 401);
+}
+
 TEST(Server, KeysGuardEveryRouteHoweverSpelled) {
   TestServer server({"secret"});
   server.set_ready();
   EXPECT_EQ(server.call({.path = "/health"}).status, 200);
-  for (const char* path :
-       {"/ready", "/metrics", "//v1/models", "/v1/models/", "/V1/models", "/x"}) {
+  for (const char* path : {"/",
+                           "/walks/live",
+                           "/ready",
+                           "/metrics",
+                           "//v1/models",
+                           "/v1/models/",
+                           "/V1/models",
+                           "/x"}) {
     for (const char* method : {"GET", "HEAD", "POST", "DELETE"}) {
       EXPECT_EQ(server.call({.method = method, .path = path}).status, 401) << method << path;
     }

@@ -7,7 +7,8 @@
 
 namespace mstar {
 
-ServerContext::ServerContext(ApiOptions options) : options_(std::move(options)) {}
+ServerContext::ServerContext(ApiOptions options)
+    : options_(std::move(options)), media_(options_.media) {}
 
 void ServerContext::set_backend(std::shared_ptr<Backend> backend) {
   const std::lock_guard lock(mutex_);

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "mstar/server/backend.h"
+#include "mstar/server/media_access.h"
 #include "mstar/server/metrics.h"
 
 namespace mstar {
@@ -19,6 +20,8 @@ struct ApiOptions {
   int64_t max_choices = 16;  // n, times the prompts of one request
   int64_t max_stored_jobs = 64;
   size_t max_stored_bytes = size_t{1} << 30;
+  MediaAccessOptions media{};
+  bool vllm_metrics = false;  // /metrics has vLLM's names too
 };
 
 // What all handlers share: the model once it is loaded, and counters. Thread-safe.
@@ -29,6 +32,8 @@ class ServerContext {
   const ApiOptions& options() const { return options_; }
 
   Metrics& metrics() { return metrics_; }
+
+  const MediaAccess& media() const { return media_; }
 
   // Before this, requests are told that the model is loading.
   void set_backend(std::shared_ptr<Backend> backend);
@@ -53,6 +58,7 @@ class ServerContext {
 
  private:
   const ApiOptions options_;
+  const MediaAccess media_;
   Metrics metrics_;
   std::atomic<bool> draining_ = false;
   mutable std::mutex mutex_;

@@ -184,6 +184,38 @@ Modality media_modality(std::string_view bytes, std::string_view name) {
   return found != Modality::kNone ? found : modality_by_extension(name);
 }
 
+std::string media_format(std::string_view bytes) {
+  struct Magic {
+    size_t offset;
+    std::string_view bytes;
+    const char* format;
+  };
+
+  static constexpr std::array<Magic, 15> kMagics = {{
+      {0, "\x89PNG\r\n", "png"},
+      {0, "\xFF\xD8\xFF", "jpeg"},
+      {0, "GIF8", "gif"},
+      {0, "BM", "bmp"},
+      {0, std::string_view("II*\0", 4), "tiff"},
+      {0, std::string_view("MM\0*", 4), "tiff"},
+      {8, "WEBP", "webp"},
+      {8, "WAVE", "wav"},
+      {8, "AVI ", "avi"},
+      {0, "fLaC", "flac"},
+      {0, "OggS", "ogg"},
+      {0, "ID3", "mp3"},
+      {8, "M4A", "m4a"},
+      {4, "ftyp", "mp4"},
+      {0, "\x1A\x45\xDF\xA3", "mkv"},
+  }};
+  for (const Magic& magic : kMagics) {
+    if (has_at(bytes, magic.offset, magic.bytes)) {
+      return magic.format;
+    }
+  }
+  return modality_by_content(bytes) == Modality::kAudio ? "mp3" : "unknown";
+}
+
 MediaItem media_from_uri(std::string_view uri, Modality expected, std::string_view where) {
   uri = trim(uri);
   if (has_scheme(uri, "data:")) {
@@ -203,6 +235,10 @@ MediaItem media_from_uri(std::string_view uri, Modality expected, std::string_vi
     problem = "local files are not read; send a data: URI";
   }
   throw Error(ErrorCode::kInvalidArgument, str_cat("[request] \"", where, "\": ", problem));
+}
+
+MediaItem media_from_bytes(std::string bytes, Modality expected, std::string_view where) {
+  return checked_item(std::move(bytes), expected, where);
 }
 
 MediaItem media_from_base64(std::string_view text, Modality expected, std::string_view where) {

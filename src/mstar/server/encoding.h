@@ -18,10 +18,16 @@ std::string decode_base64_lenient(std::string_view text, std::string_view where)
 // What the bytes are by their first bytes, else by the name's extension; kNone when neither tells.
 Modality media_modality(std::string_view bytes, std::string_view name);
 
+// "png", "wav", "mp4" and so on by the first bytes; "unknown" when they tell nothing.
+std::string media_format(std::string_view bytes);
+
 // One media item of a JSON request: a data: URI (any letter case), of the modality the field asks
 // for. Throws Error(kInvalidArgument) for http(s): (fetching is off), file: and everything else,
 // Error(kUnsupportedMedia) when the bytes are something else.
 MediaItem media_from_uri(std::string_view uri, Modality expected, std::string_view where);
+
+// The same from the bytes themselves.
+MediaItem media_from_bytes(std::string bytes, Modality expected, std::string_view where);
 
 // The same from bare base64 (input_audio) or a data: URI.
 MediaItem media_from_base64(std::string_view text, Modality expected, std::string_view where);

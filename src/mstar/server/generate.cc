@@ -6,6 +6,7 @@
 #include "mstar/server/api.h"
 #include "mstar/server/encoding.h"
 #include "mstar/server/http/form.h"
+#include "mstar/server/openai/logprobs.h"
 #include "mstar/server/openai/request.h"
 
 namespace mstar {
@@ -149,6 +150,9 @@ Json chunk_metadata(const OutputChunk& chunk) {
   if (!chunk.finish_reason.empty()) {
     metadata.set("finish_reason", chunk.finish_reason);
   }
+  if (!chunk.logprobs.empty()) {
+    metadata.set("logprobs", chat_logprobs(chunk.logprobs).at("content"));
+  }
   return metadata;
 }
 
@@ -166,7 +170,7 @@ class GenerateStream final : public Answer {
  protected:
   void chunk(size_t, OutputChunk chunk) override {
     open();
-    if (!chunk.data.empty() || !chunk.finish_reason.empty()) {
+    if (!chunk.data.empty() || !chunk.finish_reason.empty() || !chunk.logprobs.empty()) {
       writer().write(
           ndjson_line(graph::to_string(chunk.modality), chunk.data, chunk_metadata(chunk)));
     }
@@ -208,7 +212,7 @@ class GenerateStream final : public Answer {
 HttpResponse generate_document(const Outcome& outcome, const std::string& id) {
   Json outputs = Json::object();
   for (const OutputChunk& chunk : outcome.chunks) {
-    if (chunk.data.empty()) {
+    if (chunk.data.empty() && chunk.logprobs.empty()) {
       continue;
     }
     const char* modality = graph::to_string(chunk.modality);

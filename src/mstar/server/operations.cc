@@ -42,6 +42,42 @@ void ready(ServerContext& context, const HttpRequest&, Writer writer) {
   writer->send(std::move(response));
 }
 
+// What dashboards made for vLLM read.
+void append_vllm_metrics(ServerContext& context, const Backend& backend, MetricsText& text) {
+  const std::string& model = backend.description().name;
+  const BackendStats stats = backend.stats();
+  const auto add =
+      [&](std::string_view name, std::string_view type, std::string_view help, double value) {
+        text.begin(name, type, help);
+        text.sample({{"model_name", model}}, value);
+      };
+  int64_t num_pages = 0;
+  int64_t num_used = 0;
+  int64_t num_hits = 0;
+  for (const BackendStats::Cache& cache : stats.caches) {
+    num_pages += cache.num_pages;
+    num_used += cache.num_pages - cache.num_free;
+    num_hits += cache.num_prefix_hits;
+  }
+  add("vllm:num_requests_running",
+      "gauge",
+      "Requests on the workers.",
+      static_cast<double>(stats.num_running));
+  add("vllm:num_requests_waiting",
+      "gauge",
+      "Requests in the queue.",
+      static_cast<double>(stats.num_waiting));
+  add("vllm:kv_cache_usage_perc",
+      "gauge",
+      "Share of KV pages in use, 1 is all.",
+      num_pages > 0 ? static_cast<double>(num_used) / static_cast<double>(num_pages) : 0.0);
+  add("vllm:prefix_cache_hits_total",
+      "counter",
+      "Prompt tokens taken from the prefix cache.",
+      static_cast<double>(num_hits));
+  context.metrics().append_vllm(text, model);
+}
+
 void metrics(ServerContext& context, const HttpRequest&, Writer writer) {
   MetricsText text;
   context.metrics().append(text);
@@ -51,6 +87,9 @@ void metrics(ServerContext& context, const HttpRequest&, Writer writer) {
            context.unready_reason().empty() ? 1.0 : 0.0);
   if (const auto backend = context.find_backend()) {
     backend->append_metrics(text);
+    if (context.options().vllm_metrics) {
+      append_vllm_metrics(context, *backend, text);
+    }
   }
   writer->send({.status = 200,
                 .headers = {{"Content-Type", "text/plain; version=0.0.4; charset=utf-8"}},

@@ -1,6 +1,9 @@
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,14 +13,19 @@
 
 namespace mstar {
 
+struct RuntimeBackendOptions {
+  std::string served_name{};  // replaces the model's own name where it is not empty
+  // Requests without a seed get one that this and their number decide; nothing: random ones.
+  std::optional<uint64_t> seed{};
+};
+
 // A model run by this process. Thread-safe; all three outlive it.
 class RuntimeBackend final : public Backend {
  public:
-  // `served_name` replaces the model's own name where it is not empty.
   RuntimeBackend(const Model& model,
                  Runtime& runtime,
                  Service& service,
-                 const std::string& served_name);
+                 RuntimeBackendOptions options);
 
   const ModelDescription& description() const override { return description_; }
 
@@ -34,13 +42,16 @@ class RuntimeBackend final : public Backend {
   std::shared_ptr<RunningRequest> submit(ModelRequest request,
                                          std::shared_ptr<ChunkSink> sink,
                                          bool report_progress) override;
+  BackendStats stats() const override;
   void append_metrics(MetricsText& out) const override;
 
  private:
   const Model& model_;
   Runtime& runtime_;
   Service& service_;
+  const RuntimeBackendOptions options_;
   ModelDescription description_;
+  std::atomic<uint64_t> num_submitted_ = 0;
 };
 
 }  // namespace mstar

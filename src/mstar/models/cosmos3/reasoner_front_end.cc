@@ -208,6 +208,7 @@ ReasonerFrontEnd::ReasonerFrontEnd(const Cosmos3Config& config,
 std::vector<RequestParameter> ReasonerFrontEnd::parameters() {
   using Type = RequestParameter::Type;
   std::vector<RequestParameter> out = language_parameters(SamplingParams(), kDefaultMaxTokens);
+  std::erase_if(out, [](const RequestParameter& one) { return one.name == "logprobs"; });
   out.push_back({.name = "system_prompt",
                  .type = Type::kString,
                  .help = "a system message for conversations that have none",

@@ -5,8 +5,38 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/base/text_file.h"
+#include "mstar/server/encoding.h"
 
 namespace mstar {
+
+namespace {
+
+// The key of "Bearer KEY", or the password of "Basic base64(NAME:KEY)", which is how browsers send
+// what they were asked for; "" for anything else.
+std::string given_key(std::string_view header) {
+  const auto behind = [&](std::string_view scheme) -> std::optional<std::string_view> {
+    if (header.size() <= scheme.size() ||
+        !equals_ignoring_case(header.substr(0, scheme.size()), scheme)) {
+      return std::nullopt;
+    }
+    return trim(header.substr(scheme.size()));
+  };
+  if (const auto key = behind("bearer ")) {
+    return std::string(*key);
+  }
+  if (const auto encoded = behind("basic ")) {
+    try {
+      const std::string pair = decode_base64_lenient(*encoded, "Authorization");
+      const size_t colon = pair.find(':');
+      return colon == std::string::npos ? "" : pair.substr(colon + 1);
+    } catch (const Error&) {
+      return "";
+    }
+  }
+  return "";
+}
+
+}  // namespace
 
 Access::Access(std::vector<std::string> api_keys, std::vector<std::string> allowed_origins)
     : keys_(std::move(api_keys)), origins_(std::move(allowed_origins)) {}
@@ -15,13 +45,10 @@ bool Access::is_allowed(const HttpRequest& request) const {
   if (keys_.empty() || request.path == "/health") {
     return true;
   }
-  const std::string_view header = trim(request.headers.get("Authorization"));
-  constexpr std::string_view kScheme = "bearer ";
-  if (header.size() <= kScheme.size() ||
-      !equals_ignoring_case(header.substr(0, kScheme.size()), kScheme)) {
+  const std::string given = given_key(trim(request.headers.get("Authorization")));
+  if (given.empty()) {
     return false;
   }
-  const std::string_view given = trim(header.substr(kScheme.size()));
   bool found = false;
   for (const std::string& key : keys_) {  // all of them, so that time does not tell which
     found |= equals_in_constant_time(given, key);

@@ -1,6 +1,10 @@
 // POST /v1/audio/speech and /v1/audio/transcriptions.
 #include "mstar/media/audio.h"
 
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
 #include <optional>
 
 #include "mstar/base/str_cat.h"
@@ -39,7 +43,7 @@ HttpResponse speech_document(const Outcome& outcome, AudioFormat format) {
       num_channels = channels->get_int();
     }
   }
-  if (pcm.empty()) {
+  if (pcm.empty() || sample_rate <= 0 || num_channels <= 0) {
     throw Error(ErrorCode::kInternal, "[speech] the model made no sound");
   }
   std::string file = format == AudioFormat::kPcm16
@@ -114,6 +118,113 @@ class TranscriptStream final : public Answer {
   bool started_ = false;
 };
 
+// One piece of a transcript with its place in the sound.
+struct Segment {
+  double start = 0.0;
+  double end = 0.0;
+  std::string text;
+};
+
+// Pieces in order; a model that does not tell places gives one.
+std::vector<Segment> segments_of(const Outcome& outcome) {
+  std::vector<Segment> segments;
+  for (const OutputChunk& chunk : outcome.chunks) {
+    if (chunk.modality != Modality::kText) {
+      continue;
+    }
+    const Json* start = chunk.metadata.find("start");
+    const Json* end = chunk.metadata.find("end");
+    const double from = start != nullptr ? start->get_double() : 0.0;
+    if (segments.empty() || segments.back().start != from) {
+      segments.push_back({from, end != nullptr ? end->get_double() : from, ""});
+    }
+    segments.back().text += chunk.data;
+  }
+  return segments;
+}
+
+// "00:01:02,345"; subtitles differ in what comes before the milliseconds.
+std::string subtitle_time(double seconds, char point) {
+  const auto total = static_cast<int64_t>(std::llround(seconds * 1000.0));
+  char text[64];
+  std::snprintf(text,
+                sizeof(text),
+                "%02d:%02d:%02d%c%03d",
+                static_cast<int>(total / 3'600'000),
+                static_cast<int>(total / 60'000 % 60),
+                static_cast<int>(total / 1000 % 60),
+                point,
+                static_cast<int>(total % 1000));
+  return text;
+}
+
+// SubRip (numbered, comma) or WebVTT (header, point). Blank lines end a cue, so the text has none.
+std::string subtitles(const Outcome& outcome, bool is_vtt) {
+  std::string out = is_vtt ? "WEBVTT\n\n" : "";
+  int number = 0;
+  for (const Segment& segment : segments_of(outcome)) {
+    std::string text(trim(segment.text));
+    std::ranges::replace(text, '\n', ' ');
+    if (text.empty()) {
+      continue;
+    }
+    const char point = is_vtt ? '.' : ',';
+    if (!is_vtt) {
+      out += str_cat(++number, "\n");
+    }
+    out += str_cat(subtitle_time(segment.start, point),
+                   " --> ",
+                   subtitle_time(segment.end, point),
+                   "\n",
+                   text,
+                   "\n\n");
+  }
+  return out;
+}
+
+Json verbose_json(const Outcome& outcome) {
+  Json segments = Json::array();
+  double duration = 0.0;
+  for (const Segment& segment : segments_of(outcome)) {
+    segments.push_back(Json::object({{"id", static_cast<int64_t>(segments.size())},
+                                     {"start", segment.start},
+                                     {"end", segment.end},
+                                     {"text", segment.text}}));
+    duration = segment.end;
+  }
+  Json language;
+  for (const OutputChunk& chunk : outcome.chunks) {
+    if (const Json* told = chunk.metadata.find("language")) {
+      language = *told;
+      break;
+    }
+  }
+  return Json::object({{"task", "transcribe"},
+                       {"language", std::move(language)},
+                       {"duration", duration},
+                       {"text", outcome.text()},
+                       {"segments", std::move(segments)}});
+}
+
+HttpResponse transcript_document(const Outcome& outcome, const std::string& format) {
+  const auto plain = [](std::string body, const char* type) {
+    return HttpResponse{.status = 200,
+                        .headers = {{"Content-Type", str_cat(type, "; charset=utf-8")}},
+                        .body = std::move(body)};
+  };
+  if (format == "text") {
+    return plain(outcome.text() + "\n", "text/plain");
+  }
+  if (format == "srt") {
+    return plain(subtitles(outcome, false), "application/x-subrip");
+  }
+  if (format == "vtt") {
+    return plain(subtitles(outcome, true), "text/vtt");
+  }
+  return json_response(format == "verbose_json" ? verbose_json(outcome)
+                                                : Json::object({{"text", outcome.text()}}));
+}
+
 void transcriptions(ServerContext& context, const HttpRequest& http, const Writer& writer) {
   const auto backend = context.backend();
   check_input_modality(backend->description(), Modality::kAudio);
@@ -125,9 +236,11 @@ void transcriptions(ServerContext& context, const HttpRequest& http, const Write
   if (parsed.request.media.size() != 1) {
     throw ApiError(ErrorCode::kInvalidArgument, "[request] \"file\": expected one", "file");
   }
-  const bool as_text = parsed.response_format == "text";
-  if (!parsed.response_format.empty() && !as_text && parsed.response_format != "json") {
-    refuse_format(parsed.response_format, "json or text");
+  constexpr std::array<std::string_view, 5> kFormats = {
+      "json", "text", "verbose_json", "srt", "vtt"};
+  const std::string format = parsed.response_format.empty() ? "json" : parsed.response_format;
+  if (std::ranges::find(kFormats, format) == kFormats.end()) {
+    refuse_format(format, str_cat("one of ", str_join(kFormats, ", ")));
   }
   parsed.request.request_id = context.new_id("transcript-");
   std::shared_ptr<Answer> answer;
@@ -135,14 +248,8 @@ void transcriptions(ServerContext& context, const HttpRequest& http, const Write
     answer = std::make_shared<TranscriptStream>(context, writer);
   } else {
     answer = std::make_shared<DocumentAnswer>(
-        context, writer, 1, [as_text](std::vector<Outcome>& outcomes) -> HttpResponse {
-          const std::string text = outcomes.front().text();
-          if (as_text) {
-            return {.status = 200,
-                    .headers = {{"Content-Type", "text/plain; charset=utf-8"}},
-                    .body = text + "\n"};
-          }
-          return json_response(Json::object({{"text", text}}));
+        context, writer, 1, [format](std::vector<Outcome>& outcomes) {
+          return transcript_document(outcomes.front(), format);
         });
   }
   answer->run(*backend, {std::move(parsed.request)});

@@ -4,6 +4,7 @@
 #include "mstar/server/answer.h"
 #include "mstar/server/api.h"
 #include "mstar/server/encoding.h"
+#include "mstar/server/openai/logprobs.h"
 
 namespace mstar {
 
@@ -62,7 +63,7 @@ HttpResponse chat_document(const std::vector<Outcome>& outcomes,
     message.set("refusal", nullptr);
     choices.push_back(Json::object({{"index", static_cast<int64_t>(index)},
                                     {"message", std::move(message)},
-                                    {"logprobs", nullptr},
+                                    {"logprobs", chat_logprobs(outcomes[index].logprobs())},
                                     {"finish_reason", outcomes[index].completion.finish_reason}}));
     num_generated += outcomes[index].completion.num_generated_tokens;
   }
@@ -88,11 +89,13 @@ class ChatStream final : public Answer {
         id_(std::move(id)),
         model_(std::move(model)),
         include_usage_(options.include_usage),
-        has_role_(static_cast<size_t>(options.num_choices), false) {}
+        has_role_(static_cast<size_t>(options.num_choices), false),
+        logprobs_(static_cast<size_t>(options.num_choices)) {}
 
  protected:
   void chunk(size_t index, OutputChunk chunk) override {
     open(index);
+    logprobs_[index].insert(logprobs_[index].end(), chunk.logprobs.begin(), chunk.logprobs.end());
     Json delta = Json::object();
     if (chunk.modality == Modality::kText) {
       if (chunk.data.empty()) {
@@ -155,8 +158,9 @@ class ChatStream final : public Answer {
   void send(size_t index, Json delta, const Json& finish_reason) {
     Json choice = Json::object({{"index", static_cast<int64_t>(index)},
                                 {"delta", std::move(delta)},
-                                {"logprobs", nullptr},
+                                {"logprobs", chat_logprobs(logprobs_[index])},
                                 {"finish_reason", finish_reason}});
+    logprobs_[index].clear();
     writer().write(sse_event(envelope(Json(Json::Array{std::move(choice)}))));
   }
 
@@ -176,6 +180,7 @@ class ChatStream final : public Answer {
   const bool include_usage_;
   const int64_t created_ = unix_seconds();
   std::vector<bool> has_role_;
+  std::vector<std::vector<TokenLogprob>> logprobs_;  // of tokens whose text is held back
   bool started_ = false;
   int64_t num_prompt_tokens_ = 0;
   int64_t num_generated_tokens_ = 0;
@@ -188,7 +193,8 @@ void chat_completions(ServerContext& context,
   const ModelDescription& model = backend->description();
   const Json body = parse_json_body(request);
   context.check_model(*backend, asked_model(body));
-  const ChatRequest chat = parse_chat_request(body, model, context.options().max_choices);
+  const ChatRequest chat =
+      parse_chat_request(body, model, context.options().max_choices, context.media());
   const std::string id = context.new_id("chatcmpl-");
   std::vector<ModelRequest> requests = repeat_request(chat.request, chat.answer.num_choices, id);
   std::shared_ptr<Answer> answer;

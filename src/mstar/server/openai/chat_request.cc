@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "mstar/base/str_cat.h"
 #include "mstar/server/api_error.h"
@@ -37,7 +38,11 @@ const std::string& get_url(const Json& part, std::string_view name, std::string_
 }
 
 // Adds one part of a message and the media it carries.
-void add_part(const Json& part, std::string_view where, ChatMessage& message, ModelRequest& out) {
+void add_part(const Json& part,
+              std::string_view where,
+              const MediaAccess& media_access,
+              ChatMessage& message,
+              ModelRequest& out) {
   if (part.is_string()) {
     message.content.push_back(
         {.modality = Modality::kText, .text = part.get_string(), .media = -1});
@@ -51,11 +56,11 @@ void add_part(const Json& part, std::string_view where, ChatMessage& message, Mo
   }
   MediaItem media;
   if (type == "image_url") {
-    media = media_from_uri(get_url(part, type, where), Modality::kImage, where);
+    media = media_access.get(get_url(part, type, where), Modality::kImage, where);
   } else if (type == "video_url") {
-    media = media_from_uri(get_url(part, type, where), Modality::kVideo, where);
+    media = media_access.get(get_url(part, type, where), Modality::kVideo, where);
   } else if (type == "audio_url") {
-    media = media_from_uri(get_url(part, type, where), Modality::kAudio, where);
+    media = media_access.get(get_url(part, type, where), Modality::kAudio, where);
   } else if (type == "input_audio") {
     const Json* audio = part.find(type);
     if (audio == nullptr || !audio->is_object()) {
@@ -73,7 +78,33 @@ void add_part(const Json& part, std::string_view where, ChatMessage& message, Mo
   out.media.push_back(std::move(media));
 }
 
-void add_message(const Json& json, std::string_view where, ModelRequest& out) {
+// Besides role and content: what carries nothing for a template, as clients send it back from an
+// answer, is ignored; all else would be lost, so it is refused.
+void check_message_fields(const Json& message, std::string_view where) {
+  constexpr std::array<std::string_view, 5> kIgnored = {
+      "name", "refusal", "annotations", "tool_call_id", "reasoning_content"};
+  constexpr std::array<std::string_view, 3> kUnsupported = {"tool_calls", "function_call", "audio"};
+  for (const auto& [name, value] : message.get_object()) {
+    if (name == "role" || name == "content" || value.is_null() ||
+        std::ranges::find(kIgnored, name) != kIgnored.end()) {
+      continue;
+    }
+    if (std::ranges::find(kUnsupported, name) == kUnsupported.end()) {
+      fail(where, str_cat("found \"", name, "\", expected role and content"));
+    }
+    if (value.size() > 0) {
+      throw ApiError(ErrorCode::kUnsupported,
+                     str_cat("[", where, "] \"", name, "\" is not supported"),
+                     std::string(where),
+                     "unsupported_parameter");
+    }
+  }
+}
+
+void add_message(const Json& json,
+                 std::string_view where,
+                 const MediaAccess& media_access,
+                 ModelRequest& out) {
   constexpr std::array<std::string_view, 5> kRoles = {
       "system", "developer", "user", "assistant", "tool"};
   if (!json.is_object()) {
@@ -85,23 +116,15 @@ void add_message(const Json& json, std::string_view where, ModelRequest& out) {
     fail(where,
          str_cat("found role \"", message.role, "\", expected one of ", str_join(kRoles, ", ")));
   }
-  for (const char* name : {"tool_calls", "function_call", "audio"}) {
-    const Json* value = json.find(name);
-    if (value != nullptr && !value->is_null() && value->size() > 0) {
-      throw ApiError(ErrorCode::kUnsupported,
-                     str_cat("[", where, "] \"", name, "\" is not supported"),
-                     std::string(where),
-                     "unsupported_parameter");
-    }
-  }
+  check_message_fields(json, where);
   const Json* content = json.find("content");
   if (content != nullptr && content->is_array()) {
     size_t index = 0;
     for (const Json& part : content->get_array()) {
-      add_part(part, str_cat(where, ".content[", index++, "]"), message, out);
+      add_part(part, str_cat(where, ".content[", index++, "]"), media_access, message, out);
     }
   } else if (content != nullptr && content->is_string()) {
-    add_part(*content, where, message, out);
+    add_part(*content, where, media_access, message, out);
   } else if (content != nullptr && !content->is_null()) {
     fail(where, str_cat("found content ", content->type_name(), ", expected text or parts"));
   } else if (message.role != "assistant") {
@@ -110,7 +133,7 @@ void add_message(const Json& json, std::string_view where, ModelRequest& out) {
   out.messages.push_back(std::move(message));
 }
 
-void read_messages(const Json* messages, ModelRequest& out) {
+void read_messages(const Json* messages, const MediaAccess& media_access, ModelRequest& out) {
   if (messages == nullptr || !messages->is_array() || messages->size() == 0) {
     fail("messages", "expected a list with at least one message");
   }
@@ -119,7 +142,7 @@ void read_messages(const Json* messages, ModelRequest& out) {
   }
   size_t index = 0;
   for (const Json& message : messages->get_array()) {
-    add_message(message, str_cat("messages[", index++, "]"), out);
+    add_message(message, str_cat("messages[", index++, "]"), media_access, out);
   }
 }
 
@@ -145,17 +168,37 @@ std::vector<Modality> read_modalities(const Json* modalities, const ModelDescrip
   return out;
 }
 
+// How many alternatives a token is told with; nothing: no log-probabilities. Models take the number
+// as their parameter "logprobs", chat clients send a boolean and "top_logprobs".
+std::optional<int64_t> read_logprobs(RequestReader& reader) {
+  if (!reader.is_parameter("logprobs")) {
+    reader.refuse("logprobs");
+    reader.refuse("top_logprobs");
+    return std::nullopt;
+  }
+  constexpr int64_t kMostAlternatives = 20;
+  const bool wanted = reader.take_bool("logprobs", false);
+  const int64_t num_top = reader.take_int("top_logprobs", 0, kMostAlternatives, 0);
+  if (num_top > 0 && !wanted) {
+    throw ApiError(ErrorCode::kInvalidArgument,
+                   "[request] \"top_logprobs\": needs \"logprobs\": true",
+                   "top_logprobs");
+  }
+  return wanted ? std::optional(num_top) : std::nullopt;
+}
+
 }  // namespace
 
 ChatRequest parse_chat_request(const Json& body,
                                const ModelDescription& model,
-                               int64_t max_choices) {
+                               int64_t max_choices,
+                               const MediaAccess& media) {
   RequestReader reader(body, model);
   ChatRequest chat;
   chat.answer = reader.take_answer_options(max_choices);
-  read_messages(reader.take("messages"), chat.request);
-  for (const MediaItem& media : chat.request.media) {
-    check_input_modality(model, media.modality);
+  read_messages(reader.take("messages"), media, chat.request);
+  for (const MediaItem& item : chat.request.media) {
+    check_input_modality(model, item.modality);
   }
   chat.request.output_modalities = read_modalities(reader.take("modalities"), model);
   for (const char* name : {"tools",
@@ -164,8 +207,6 @@ ChatRequest parse_chat_request(const Json& body,
                            "audio",
                            "prediction",
                            "web_search_options",
-                           "logprobs",
-                           "top_logprobs",
                            "reasoning_effort",
                            "verbosity"}) {
     reader.refuse(name);
@@ -173,7 +214,11 @@ ChatRequest parse_chat_request(const Json& body,
   reader.refuse("tool_choice", {Json("none"), Json("auto")});
   reader.refuse("parallel_tool_calls", {Json(true)});
   reader.refuse("response_format", {Json::object({{"type", "text"}})});
+  const std::optional<int64_t> logprobs = read_logprobs(reader);
   chat.request.parameters = reader.parameters();
+  if (logprobs) {
+    chat.request.parameters.set("logprobs", *logprobs);
+  }
   return chat;
 }
 

@@ -183,6 +183,7 @@ MediaRequest parse_media_request(const HttpRequest& http,
   for (const char* name : {"quality", "style", "background", "moderation"}) {
     reader.refuse(name, {Json("auto"), Json("standard")});
   }
+  reader.refuse("timestamp_granularities[]", {Json("segment")});
   out.output_format = lower_ascii(reader.take_string("output_format", ""));
   out.output_compression = reader.take_int("output_compression", 0, 100, 100);
   out.request.messages.push_back(std::move(message));

@@ -76,9 +76,20 @@ TEST_F(ChatRequestTest, WhatIsNotSupportedIsAnErrorUnlessItAsksForNothing) {
   }
   EXPECT_EQ(wrong_field(R"(,"tools":[{"type":"function"}])"), "tools");
   EXPECT_EQ(wrong_field(R"(,"tool_choice":"required")"), "tool_choice");
-  EXPECT_EQ(wrong_field(R"(,"logprobs":true)"), "logprobs");
+  EXPECT_EQ(wrong_field(R"(,"functions":[{"name":"f"}])"), "functions");
+  EXPECT_EQ(wrong_field(R"(,"function_call":"auto")"), "function_call");
   EXPECT_EQ(wrong_field(R"(,"response_format":{"type":"json_object"})"), "response_format");
   EXPECT_EQ(wrong_field(R"(,"audio":{"voice":"a"})"), "audio");
+}
+
+TEST_F(ChatRequestTest, LogprobsBecomeTheModelsNumber) {
+  EXPECT_EQ(parse(R"(,"logprobs":true)").request.parameters.at("logprobs").get_int(), 0);
+  EXPECT_EQ(parse(R"(,"logprobs":true,"top_logprobs":3)").request.parameters.at("logprobs"),
+            Json(3));
+  EXPECT_FALSE(parse(R"(,"logprobs":false)").request.parameters.contains("logprobs"));
+  EXPECT_EQ(wrong_field(R"(,"logprobs":3)"), "logprobs");
+  EXPECT_EQ(wrong_field(R"(,"top_logprobs":3)"), "top_logprobs");
+  EXPECT_EQ(wrong_field(R"(,"logprobs":true,"top_logprobs":21)"), "top_logprobs");
 }
 
 class MessagesTest : public ::testing::Test {

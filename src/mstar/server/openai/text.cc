@@ -5,6 +5,7 @@
 #include "mstar/server/answer.h"
 #include "mstar/server/api.h"
 #include "mstar/server/openai/chat.h"
+#include "mstar/server/openai/logprobs.h"
 #include "mstar/server/openai/request.h"
 
 namespace mstar {
@@ -86,10 +87,10 @@ Json usage_of(const std::vector<Completion>& completions, int64_t num_choices) {
   return usage_json(count_prompt_tokens(completions, num_choices), num_generated);
 }
 
-Json choice_json(size_t index, const std::string& text, const Json& finish_reason) {
+Json choice_json(size_t index, const std::string& text, Json logprobs, const Json& finish_reason) {
   return Json::object({{"index", static_cast<int64_t>(index)},
                        {"text", text},
-                       {"logprobs", nullptr},
+                       {"logprobs", std::move(logprobs)},
                        {"finish_reason", finish_reason}});
 }
 
@@ -112,19 +113,22 @@ class CompletionStream final : public Answer {
         id_(std::move(id)),
         model_(std::move(model)),
         options_(request.answer),
-        completions_(request.requests.size()) {}
+        completions_(request.requests.size()),
+        logprobs_(request.requests.size()),
+        offsets_(request.requests.size()) {}
 
  protected:
   void chunk(size_t index, OutputChunk chunk) override {
     open();
+    logprobs_[index].insert(logprobs_[index].end(), chunk.logprobs.begin(), chunk.logprobs.end());
     if (chunk.modality == Modality::kText && !chunk.data.empty()) {
-      send(choice_json(index, chunk.data, nullptr));
+      send(choice_json(index, chunk.data, take_logprobs(index), nullptr));
     }
   }
 
   void done(size_t index, const Completion& completion) override {
     open();
-    send(choice_json(index, "", completion.finish_reason));
+    send(choice_json(index, "", take_logprobs(index), completion.finish_reason));
     completions_[index] = completion;
   }
 
@@ -155,6 +159,12 @@ class CompletionStream final : public Answer {
     }
   }
 
+  Json take_logprobs(size_t index) {
+    Json json = completion_logprobs(logprobs_[index], offsets_[index]);
+    logprobs_[index].clear();
+    return json;
+  }
+
   void send(Json choice) {
     Json event = completion_envelope(id_, model_, Json(Json::Array{std::move(choice)}));
     if (options_.include_usage) {
@@ -167,6 +177,8 @@ class CompletionStream final : public Answer {
   const std::string model_;
   const AnswerOptions options_;
   std::vector<Completion> completions_;
+  std::vector<std::vector<TokenLogprob>> logprobs_;  // of tokens whose text is held back
+  std::vector<int64_t> offsets_;                     // characters told about so far
   bool started_ = false;
 };
 
@@ -178,7 +190,11 @@ HttpResponse completion_document(const std::vector<Outcome>& outcomes,
   std::vector<Completion> completions;
   for (size_t index = 0; index < outcomes.size(); ++index) {
     const Completion& completion = outcomes[index].completion;
-    choices.push_back(choice_json(index, outcomes[index].text(), completion.finish_reason));
+    int64_t offset = 0;
+    choices.push_back(choice_json(index,
+                                  outcomes[index].text(),
+                                  completion_logprobs(outcomes[index].logprobs(), offset),
+                                  completion.finish_reason));
     completions.push_back(completion);
   }
   Json document = completion_envelope(id, model, std::move(choices));

@@ -146,7 +146,8 @@ Json VideoJobs::start(Backend& backend, ModelRequest request) {
     make_room();
     jobs_.push_back(job);
   }
-  job->set_ticket(backend.submit(std::move(request), context_.metrics().measure(job), true));
+  auto sink = context_.metrics().measure(request, job);
+  job->set_ticket(backend.submit(std::move(request), std::move(sink), true));
   return job->describe();
 }
 

@@ -84,6 +84,8 @@ class FakeBackend::Run final : public RunningRequest {
       wait_for_cancel();
     } else if (command == "flood") {
       flood(std::stoi(words.at(1)));
+    } else if (command == "caption") {
+      caption(words);
     } else if (command != "nothing") {
       say(words);
     }
@@ -103,7 +105,25 @@ class FakeBackend::Run final : public RunningRequest {
 
   void say(const std::vector<std::string>& words) {
     for (size_t index = 1; index < words.size() && !is_cancelled(); ++index) {
-      sink_->on_chunk(text_chunk(words[index] + (index + 1 < words.size() ? " " : "")));
+      OutputChunk chunk = text_chunk(words[index] + (index + 1 < words.size() ? " " : ""));
+      if (const Json* top = request_.parameters.find("logprobs")) {
+        TokenLogprob& told = chunk.logprobs.emplace_back();
+        told.token = {chunk.data, -0.5};
+        for (int64_t rank = 0; rank < top->get_int(); ++rank) {
+          told.top.push_back({str_cat("w", rank), -0.5 - static_cast<double>(rank)});
+        }
+      }
+      sink_->on_chunk(std::move(chunk));
+    }
+  }
+
+  // Every word a segment of one and a half seconds, the second one a minute later.
+  void caption(const std::vector<std::string>& words) {
+    for (size_t index = 1; index < words.size(); ++index) {
+      const double start = 61.5 * static_cast<double>(index - 1);
+      OutputChunk chunk = text_chunk(" " + words[index]);
+      chunk.metadata = Json::object({{"start", start}, {"end", start + 1.5}, {"language", "en"}});
+      sink_->on_chunk(std::move(chunk));
     }
   }
 
@@ -187,6 +207,7 @@ FakeBackend::FakeBackend() {
       {.name = "temperature", .type = Type::kFloat, .fallback = 1.0, .min = 0.0, .max = 2.0},
       {.name = "seed", .min = 0},
       {.name = "stop", .type = Type::kAny},
+      {.name = "logprobs", .min = 0, .max = 20},
       {.name = "width", .min = 16, .max = 4096, .unit = "pixels"},
       {.name = "height", .min = 16, .max = 4096, .unit = "pixels"},
   });
@@ -247,6 +268,12 @@ std::shared_ptr<RunningRequest> FakeBackend::submit(ModelRequest request,
   runs_.push_back(run);
   threads_.emplace_back([run] { run->run(); });
   return run;
+}
+
+BackendStats FakeBackend::stats() const {
+  return {.num_running = 1,
+          .num_waiting = 2,
+          .caches = {{.name = "kv", .num_pages = 8, .num_free = 6, .num_prefix_hits = 3}}};
 }
 
 void FakeBackend::append_metrics(MetricsText& out) const {

@@ -36,6 +36,7 @@ class FakeBackend final : public Backend {
   std::shared_ptr<RunningRequest> submit(ModelRequest request,
                                          std::shared_ptr<ChunkSink> sink,
                                          bool report_progress) override;
+  BackendStats stats() const override;
   void append_metrics(MetricsText& out) const override;
 
   // Block until so many requests were cancelled, or were paused, since the start.
