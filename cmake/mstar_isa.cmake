@@ -24,7 +24,6 @@ function(mstar_isa_sources target)
     # Kernels are optimized in every build type: unoptimized ones would make the tests slow.
     target_compile_options(${objects} PRIVATE -O3 -fno-math-errno -fno-trapping-math
                                               ${flags_${set}})
-    set_target_properties(${objects} PROPERTIES UNITY_BUILD OFF) # names are local to each file
     # The thread sanitizer leaves kernels alone: tasks of an op share nothing but atomic counters, and
     # instrumented they would make every test crawl.
     if(MSTAR_SANITIZE MATCHES "thread")

@@ -15,7 +15,8 @@ endif()
 add_library(mstar_options INTERFACE)
 target_link_libraries(mstar_options INTERFACE mstar_warnings)
 if(MSTAR_SANITIZE)
-  target_compile_options(mstar_options INTERFACE -fsanitize=${MSTAR_SANITIZE}
+  # Half the time of -O2 to compile, and the reports name more frames.
+  target_compile_options(mstar_options INTERFACE -O1 -fsanitize=${MSTAR_SANITIZE}
                                                  -fno-omit-frame-pointer)
   target_link_options(mstar_options INTERFACE -fsanitize=${MSTAR_SANITIZE})
   if(MSTAR_SANITIZE MATCHES "undefined")

@@ -38,14 +38,16 @@ struct KvSource {
 
 // A piece of an attention op that one task does at a time. `rows` > 0: that many query tokens of a
 // sequence, from `begin` on, against all its keys. `rows` == 0: the only query token of a sequence
-// (decode) against the key chunks [begin, begin + chunks).
+// (decode) against the key chunks [begin, begin + chunks), for kv_heads heads: side by side in a
+// token's row, they are read in the order of memory.
 struct AttentionItem {
   int32_t sequence = 0;
   int32_t kv_head = 0;
+  int32_t kv_heads = 1;
   int32_t begin = 0;
   int32_t rows = 0;
   int32_t chunks = 0;
-  int32_t partial = -1;  // decode by several tasks: where the first chunk's result goes
+  int32_t partial = -1;  // decode by several tasks: where the sequence's first chunk's results go
 };
 
 // Decode reads keys in chunks at fixed places; each chunk has a softmax of its own and the chunks
@@ -87,8 +89,9 @@ struct AttentionParams {
   int32_t max_items = 0;
   int32_t max_rows = 0;        // query rows (tokens x group) an item may have
   int32_t* pending = nullptr;  // [num_seqs, num_kv_heads] chunks not done yet; split_chunks
-  float* partial = nullptr;    // [chunk, group, head_dim + 2]: sums, maximum, total; split_chunks
-  float* scratch = nullptr;    // [num_tasks, scratch_floats]
+  // [chunk, num_kv_heads, group, head_dim + 2]: sums, maximum, total; split_chunks
+  float* partial = nullptr;
+  float* scratch = nullptr;  // [num_tasks, scratch_floats]
   int64_t scratch_floats = 0;
   int num_tasks = 1;
 };
@@ -139,7 +142,7 @@ void plan_attention(const AttentionParams& p, int task);
 MSTAR_DECLARE_PER_ISA(void attention(const AttentionParams& p, int task);
                       // Floats of scratch that a task needs.
                       int64_t attention_scratch_floats(int32_t max_rows,
-                                                       int32_t group,
+                                                       int32_t num_heads,
                                                        int32_t head_dim);
                       void write_paged_kv(const PagedWriteParams& p, int task);
                       void gather_paged_kv(const PagedGatherParams& p, int task);)

@@ -1,35 +1,37 @@
 // Attention of one query token against a whole cache: bound by the reading of keys and values.
 // Part of attention_kernels.cc, inside its namespace.
 //
-// Each key row is read once for two heads of the group, straight from the cache's pages. Chunks of
-// kAttentionChunk keys have a softmax of their own; the running result is the fold of the chunks in
-// order. kPairs: see attention_pack-inl.h.
+// Rows are read once for two heads of the group, straight from the cache's pages and in the order
+// of memory: token after token, the heads of each. Chunks of kAttentionChunk keys have a softmax of
+// their own; the running result is the fold of the chunks in order. kPairs: attention_pack-inl.h.
 
 inline constexpr int kHeadsAtOnce = 2;
 
 struct DecodeScratch {
-  float* q;       // [group, width] words, zero past head_dim; f32 ones are scaled
-  float* scores;  // [group, kAttentionChunk]
-  float* chunk;   // [group, width + 2]: sums, maximum, total of a chunk
-  float* result;  // [group, width + 2]: the fold so far
+  float* q;       // [heads, width] words, zero past head_dim; f32 ones are scaled
+  float* dots;    // [heads, kLanes keys, kLanes] what is to be added up to a score
+  float* scores;  // [heads, kAttentionChunk]
+  float* chunk;   // [heads, width + 2]: sums, maximum, total of a chunk
+  float* result;  // [heads, width + 2]: the fold so far
 };
 
 inline int64_t decode_width(int32_t head_dim) {
   return round_up(head_dim, kLanes);
 }
 
-inline int64_t decode_scratch_floats(int32_t group, int32_t head_dim) {
+inline int64_t decode_scratch_floats(int32_t heads, int32_t head_dim) {
   const int64_t width = decode_width(head_dim);
-  return group * width + static_cast<int64_t>(group) * kAttentionChunk + 2 * group * (width + 2);
+  return heads * (width + kLanes * kLanes + kAttentionChunk + 2 * (width + 2)) + kLanes;
 }
 
-inline DecodeScratch cut_decode_scratch(float* scratch, int32_t group, int32_t head_dim) {
+inline DecodeScratch cut_decode_scratch(float* scratch, int32_t heads, int32_t head_dim) {
   const int64_t width = decode_width(head_dim);
   DecodeScratch s;
   s.q = scratch;
-  s.scores = s.q + group * width;
-  s.chunk = s.scores + static_cast<int64_t>(group) * kAttentionChunk;
-  s.result = s.chunk + group * (width + 2);
+  s.dots = s.q + heads * width;
+  s.scores = s.dots + heads * kLanes * kLanes;
+  s.chunk = s.scores + static_cast<int64_t>(heads) * kAttentionChunk;
+  s.result = s.chunk + heads * (width + 2);
   return s;
 }
 
@@ -44,56 +46,38 @@ MSTAR_VEC Vec row_words(const T* row, int32_t c, int32_t head_dim) {
   }
 }
 
-// Asks for a row that is read soon: the rows of one head are too far apart for the machine to see.
-template <typename T>
-MSTAR_VEC void prefetch_row(const T* row, int32_t head_dim) {
-  const auto* bytes = reinterpret_cast<const char*>(row);
-  for (size_t at = 0; at < static_cast<size_t>(head_dim) * sizeof(T); at += 64) {
-    __builtin_prefetch(bytes + at, 0, 3);
+// dots[head * kLanes * kLanes …] of one key row for kHeads heads of the group.
+template <bool kPairs, int kHeads, typename T>
+MSTAR_VEC void dot_heads(const float* q, const T* row, int32_t head_dim, float* dots) {
+  const int64_t width = decode_width(head_dim);
+  Vec acc[kHeads] = {};
+  for (int32_t c = 0; c < num_words<kPairs>(head_dim); c += kLanes) {
+    const Vec x = row_words<kPairs>(row, c, head_dim);
+#pragma GCC unroll 4
+    for (int head = 0; head < kHeads; ++head) {
+      const Vec query = load(q + head * width + c);
+      if constexpr (kPairs) {
+        acc[head] = dot_pairs(acc[head], query, x);
+      } else {
+        acc[head] = fma(query, x, acc[head]);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int head = 0; head < kHeads; ++head) {
+    store(dots + head * kLanes * kLanes, acc[head]);
   }
 }
 
-// scores[head][lane] of kLanes keys for kHeads heads.
-template <bool kPairs, int kHeads, typename T>
-MSTAR_VEC void score_heads(const float* q,
-                           const T* const* keys,
-                           int32_t head_dim,
-                           float* scores,
-                           int64_t score_stride) {
-  constexpr int kKeys = kLanes < 4 ? kLanes : 4;  // keys whose sums are in registers at once
-  const int64_t width = decode_width(head_dim);
-  Vec dots[kHeads][kLanes];
-  for (int key = 0; key < kLanes; key += kKeys) {
-    Vec acc[kHeads][kKeys] = {};
-    for (int32_t c = 0; c < num_words<kPairs>(head_dim); c += kLanes) {
-      Vec query[kHeads];
-#pragma GCC unroll 4
-      for (int head = 0; head < kHeads; ++head) {
-        query[head] = load(q + head * width + c);
-      }
-#pragma GCC unroll 4
-      for (int i = 0; i < kKeys; ++i) {
-        const Vec x = row_words<kPairs>(keys[key + i], c, head_dim);
-#pragma GCC unroll 4
-        for (int head = 0; head < kHeads; ++head) {
-          if constexpr (kPairs) {
-            acc[head][i] = dot_pairs(acc[head][i], query[head], x);
-          } else {
-            acc[head][i] = fma(query[head], x, acc[head][i]);
-          }
-        }
-      }
-    }
-#pragma GCC unroll 4
-    for (int head = 0; head < kHeads; ++head) {
-#pragma GCC unroll 4
-      for (int i = 0; i < kKeys; ++i) {
-        dots[head][key + i] = acc[head][i];
-      }
-    }
-  }
-  for (int head = 0; head < kHeads; ++head) {
-    store(scores + head * score_stride, reduce_add_each(dots[head]));
+// Tokens between what is read and what is asked for. Asking nearer, or for the first-level cache,
+// halves the speed on Zen 4.
+inline constexpr int32_t kTokensAhead = 32;
+
+// Asks for bytes that are read soon, into the second-level cache.
+MSTAR_VEC void prefetch_bytes(const void* begin, int64_t size) {
+  const auto* bytes = static_cast<const char*>(begin);
+  for (int64_t at = 0; at < size; at += 64) {
+    __builtin_prefetch(bytes + at, 0, 2);
   }
 }
 
@@ -108,7 +92,6 @@ MSTAR_VEC void add_value_columns(const float* weights,
                                  int32_t column,
                                  float* sums,
                                  int64_t sum_stride) {
-  constexpr int32_t kAhead = 8;
   const int32_t left = head_dim - column;
   const int last = left < kVecs * kLanes ? left - (kVecs - 1) * kLanes : kLanes;
   Vec acc[kHeads][kVecs];
@@ -121,9 +104,6 @@ MSTAR_VEC void add_value_columns(const float* weights,
   }
   for (int32_t key = 0; key < count; ++key) {
     const T* row = values[key] + column;
-    if (column == 0 && key + kAhead < count) {
-      prefetch_row(values[key + kAhead], head_dim);
-    }
     Vec weight[kHeads];
 #pragma GCC unroll 4
     for (int head = 0; head < kHeads; ++head) {
@@ -217,6 +197,79 @@ MSTAR_VEC void for_heads(int32_t group, Function&& function) {
   }
 }
 
+// Scores of the keys [low, count) for all heads of the item, token after token.
+template <typename T, bool kPairs>
+void score_chunk(const AttentionParams& p,
+                 const AttentionItem& item,
+                 const DecodeScratch& s,
+                 const T* const* k,
+                 int32_t low,
+                 int32_t count) {
+  const int32_t group = p.num_heads / p.num_kv_heads;
+  const int64_t width = decode_width(p.head_dim);
+  constexpr int64_t kDots = kLanes * kLanes;
+  for (int32_t key = low; key < count; key += kLanes) {
+    for (int32_t lane = 0; lane < kLanes; ++lane) {
+      const int32_t at = key + lane < count ? key + lane : count - 1;  // masked later
+      const int32_t ahead = at + kTokensAhead < count ? at + kTokensAhead : at;
+      for (int32_t kv = 0; kv < item.kv_heads; ++kv) {
+        prefetch_bytes(k[ahead] + kv * p.kv.head_stride, p.head_dim * int64_t{sizeof(T)});
+        for_heads(group, [&]<int kHeads>(int32_t head) {
+          const int64_t index = kv * group + head;
+          dot_heads<kPairs, kHeads>(s.q + index * width,
+                                    k[at] + kv * p.kv.head_stride,
+                                    p.head_dim,
+                                    s.dots + index * kDots + lane * kLanes);
+        });
+      }
+    }
+    for (int32_t head = 0; head < item.kv_heads * group; ++head) {
+      Vec dots[kLanes];
+#pragma GCC unroll 16
+      for (int lane = 0; lane < kLanes; ++lane) {
+        dots[lane] = load(s.dots + head * kDots + lane * kLanes);
+      }
+      store(s.scores + head * kAttentionChunk + key, reduce_add_each(dots));
+    }
+  }
+}
+
+// Weighted values of the keys [low, count), a few tokens at a time for all heads of the item.
+template <typename T>
+void add_chunk_values(const AttentionParams& p,
+                      const AttentionItem& item,
+                      const DecodeScratch& s,
+                      const T* const* v,
+                      int32_t low,
+                      int32_t count) {
+  const int32_t group = p.num_heads / p.num_kv_heads;
+  const int64_t width = decode_width(p.head_dim);
+  constexpr int32_t kTokens = 4;
+  for (int32_t key = low; key < count; key += kTokens) {
+    const int32_t tokens = count - key < kTokens ? count - key : kTokens;
+    for (int32_t kv = 0; kv < item.kv_heads; ++kv) {
+      const T* rows[kTokens];
+      for (int32_t token = 0; token < tokens; ++token) {
+        rows[token] = v[key + token] + kv * p.kv.head_stride;
+        const int32_t ahead = key + token + kTokensAhead;
+        if (ahead < count) {
+          prefetch_bytes(v[ahead] + kv * p.kv.head_stride, p.head_dim * int64_t{sizeof(T)});
+        }
+      }
+      for_heads(group, [&]<int kHeads>(int32_t head) {
+        const int64_t index = kv * group + head;
+        add_value_rows<kHeads>(s.scores + index * kAttentionChunk + key,
+                               kAttentionChunk,
+                               rows,
+                               tokens,
+                               p.head_dim,
+                               s.chunk + index * (width + 2),
+                               width + 2);
+      });
+    }
+  }
+}
+
 // Keys [begin, end) of a chunk that starts at `first`, into s.chunk.
 template <typename T, bool kPairs>
 void attend_chunk(const AttentionParams& p,
@@ -225,34 +278,20 @@ void attend_chunk(const AttentionParams& p,
                   int32_t begin,
                   int32_t end,
                   int32_t first) {
-  const int32_t group = p.num_heads / p.num_kv_heads;
+  const int32_t heads = item.kv_heads * (p.num_heads / p.num_kv_heads);
   const int64_t width = decode_width(p.head_dim);
-  const T* k[kAttentionChunk + kLanes];
+  const T* k[kAttentionChunk];
   const T* v[kAttentionChunk];
   // Steps of kLanes keys from the chunk's start on: a step's lanes never move with the mask.
   const int32_t low = (begin - first) / kLanes * kLanes;
   const int32_t count = end - first;
   const int32_t padded = static_cast<int32_t>(round_up(count, kLanes));
   find_rows(p.kv, item.sequence, item.kv_head, first + low, end, k + low, v + low);
-  for (int32_t key = count; key < padded; ++key) {
-    k[key] = k[count - 1];  // masked below
-  }
-  for (int32_t key = low; key < count; key += kLanes) {
-    for (int32_t next = key + kLanes; next < key + 2 * kLanes && next < count; ++next) {
-      prefetch_row(k[next], p.head_dim);
-    }
-    for_heads(group, [&]<int kHeads>(int32_t head) {
-      score_heads<kPairs, kHeads>(s.q + head * width,
-                                  k + key,
-                                  p.head_dim,
-                                  s.scores + head * kAttentionChunk + key,
-                                  kAttentionChunk);
-    });
-  }
-  clear_result(group, width, s.chunk);
+  score_chunk<T, kPairs>(p, item, s, k, low, count);
+  clear_result(heads, width, s.chunk);
   const bool scale_later = kPairs && p.scale > 0.0F && p.soft_cap == 0.0F;
   const float scale = scale_later ? p.scale : 1.0F;
-  for (int32_t head = 0; head < group; ++head) {
+  for (int32_t head = 0; head < heads; ++head) {
     float* scores = s.scores + head * kAttentionChunk + low;
     float* chunk = s.chunk + head * (width + 2);
     if (kPairs && !scale_later) {
@@ -267,26 +306,22 @@ void attend_chunk(const AttentionParams& p,
     const float shift = chunk[width] == -kInfinity ? 0.0F : chunk[width];
     chunk[width + 1] = exponentiate(scores, from, count - low, padded - low, scale, shift);
   }
-  for_heads(group, [&]<int kHeads>(int32_t head) {
-    add_value_rows<kHeads>(s.scores + head * kAttentionChunk + low,
-                           kAttentionChunk,
-                           v + low,
-                           count - low,
-                           p.head_dim,
-                           s.chunk + head * (width + 2),
-                           width + 2);
-  });
+  add_chunk_values(p, item, s, v, low, count);
 }
 
-// The last task of a (sequence, kv head) folds all its chunks.
+// The last task of a sequence's heads folds all their chunks.
 inline bool leave_partial(const AttentionParams& p,
                           const AttentionItem& item,
                           const DecodeScratch& s,
                           int32_t chunks) {
   const int32_t group = p.num_heads / p.num_kv_heads;
   const int64_t width = decode_width(p.head_dim);
-  const int64_t size = group * (width + 2);
-  float* mine = p.partial + (item.partial + item.begin) * size;
+  const int64_t head_floats = group * (width + 2);
+  const int64_t size = item.kv_heads * head_floats;
+  // Where the results of the item's heads for the sequence's first chunk are.
+  float* first = p.partial + (int64_t{item.partial} * p.num_kv_heads + item.kv_head) * head_floats;
+  const int64_t chunk_floats = p.num_kv_heads * head_floats;
+  float* mine = first + item.begin * chunk_floats;
   for (int64_t i = 0; i < size; ++i) {
     mine[i] = s.chunk[i];
   }
@@ -294,9 +329,10 @@ inline bool leave_partial(const AttentionParams& p,
   if (__atomic_sub_fetch(pending, 1, __ATOMIC_ACQ_REL) > 0) {
     return false;
   }
-  clear_result(group, width, s.result);
+  const int32_t heads = item.kv_heads * group;
+  clear_result(heads, width, s.result);
   for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-    fold_chunk(group, width, p.partial + (item.partial + chunk) * size, s.result);
+    fold_chunk(heads, width, first + chunk * chunk_floats, s.result);
   }
   return true;
 }
@@ -304,18 +340,20 @@ inline bool leave_partial(const AttentionParams& p,
 template <typename T, bool kPairs>
 void attend_decode(const AttentionParams& p, const AttentionItem& item, float* scratch) {
   const int32_t group = p.num_heads / p.num_kv_heads;
+  const int32_t heads = item.kv_heads * group;
+  const int32_t first_head = item.kv_head * group;
   const int64_t width = decode_width(p.head_dim);
   const int32_t kv_len = kv_length(p.kv, item.sequence);
   const int32_t begin = p.window > 0 && kv_len > p.window ? kv_len - p.window : 0;
   const int64_t row = first_query(p, item.sequence);
-  const DecodeScratch s = cut_decode_scratch(scratch, group, p.head_dim);
-  for (int32_t head = 0; head < group; ++head) {
+  const DecodeScratch s = cut_decode_scratch(scratch, heads, p.head_dim);
+  for (int32_t head = 0; head < heads; ++head) {
     for (int64_t c = 0; c < width; c += kLanes) {
       store(s.q + head * width + c, zero());
     }
-    load_query_words<kPairs>(p, row, item.kv_head * group + head, 1, s.q + head * width);
+    load_query_words<kPairs>(p, row, first_head + head, 1, s.q + head * width);
   }
-  clear_result(group, width, s.result);
+  clear_result(heads, width, s.result);
   for (int32_t chunk = item.begin; chunk < item.begin + item.chunks; ++chunk) {
     const int32_t first = chunk * kAttentionChunk;
     const int32_t end = first + kAttentionChunk < kv_len ? first + kAttentionChunk : kv_len;
@@ -323,18 +361,18 @@ void attend_decode(const AttentionParams& p, const AttentionItem& item, float* s
     if (from < end) {
       attend_chunk<T, kPairs>(p, item, s, from, end, first);
     } else {
-      clear_result(group, width, s.chunk);
+      clear_result(heads, width, s.chunk);
     }
     if (item.partial < 0) {
-      fold_chunk(group, width, s.chunk, s.result);
+      fold_chunk(heads, width, s.chunk, s.result);
     }
   }
   const int32_t all = (kv_len + kAttentionChunk - 1) / kAttentionChunk;
   if (item.partial >= 0 && !leave_partial(p, item, s, all)) {
     return;
   }
-  for (int32_t head = 0; head < group; ++head) {
+  for (int32_t head = 0; head < heads; ++head) {
     const float* result = s.result + head * (width + 2);
-    store_output(p, row, item.kv_head * group + head, result, result[width + 1]);
+    store_output(p, row, first_head + head, result, result[width + 1]);
   }
 }

@@ -89,9 +89,9 @@ void attention(const AttentionParams& p, int task) {
   take_items<bfloat16, false>(p, task);
 }
 
-int64_t attention_scratch_floats(int32_t max_rows, int32_t group, int32_t head_dim) {
+int64_t attention_scratch_floats(int32_t max_rows, int32_t num_heads, int32_t head_dim) {
   const int64_t block = block_scratch_floats(max_rows, head_dim);
-  const int64_t decode = decode_scratch_floats(group, head_dim);
+  const int64_t decode = decode_scratch_floats(num_heads, head_dim);
   return round_up(block > decode ? block : decode, 16);
 }
 

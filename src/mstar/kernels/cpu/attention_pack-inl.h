@@ -124,17 +124,17 @@ inline void pack_value_pairs(const bfloat16* const* v,
                              int32_t head_dim,
                              int32_t width,
                              float* to) {
-  const auto columns = static_cast<int32_t>(round_up(head_dim, kPanel));
+  static_assert(kPanel == 2 * kLanes);
   for (int32_t key = 0; key < count; key += 2) {
     float* row = to + static_cast<int64_t>(key / 2) * kPanel;
     const bool alone = key + 1 == count;
-    for (int32_t c = 0; c < columns; c += kLanes) {
-      const int32_t left = head_dim - c < kLanes ? head_dim - c : kLanes;
-      const int lanes = left < 0 ? 0 : left;
-      const Vec low = load_n(v[key] + c, lanes);
-      const Vec high = alone ? zero() : load_n(v[key + 1] + c, lanes);
-      store(row + static_cast<int64_t>(c / kPanel) * (width / 2) * kPanel + c % kPanel,
-            pair_words(low, high));
+    for (int32_t c = 0; c < head_dim; c += kPanel) {
+      const int lanes = head_dim - c < kPanel ? head_dim - c : kPanel;
+      const Vec low = load_pairs(v[key] + c, lanes);
+      const Vec high = alone ? zero() : load_pairs(v[key + 1] + c, lanes);
+      store(row, interleave_pairs(low, high, false));
+      store(row + kLanes, interleave_pairs(low, high, true));
+      row += static_cast<int64_t>(width / 2) * kPanel;
     }
   }
 }
@@ -157,6 +157,20 @@ void load_query_words(const AttentionParams& p,
     const bfloat16 pair[2] = {from[i], i + 1 < p.head_dim ? from[i + 1] : bfloat16{}};
     __builtin_memcpy(to, pair, sizeof(pair));
   }
+}
+
+// f32 weights of the keys [begin, end) become words, at the front of the row.
+inline void pair_weights([[maybe_unused]] float* row,
+                         [[maybe_unused]] int32_t begin,
+                         [[maybe_unused]] int32_t end) {
+#if defined(__AVX512BF16__)
+  auto* narrow = reinterpret_cast<bfloat16*>(row);
+  for (int32_t key = begin; key < end; key += kLanes) {
+    // Never ahead of what is still to be read. Subnormal weights become zero.
+    const __m256bh pairs = _mm512_cvtneps_pbh(load(row + key).v);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(narrow + key), reinterpret_cast<__m256i>(pairs));
+  }
+#endif
 }
 
 // Places behind the last key repeat it; their scores are masked.

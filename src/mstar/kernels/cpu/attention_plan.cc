@@ -47,7 +47,7 @@ class Planner {
     const int32_t size = (tokens + num_blocks - 1) / num_blocks;
     for (int32_t begin = (num_blocks - 1) * size; begin >= 0; begin -= size) {
       for (int32_t kv_head = 0; kv_head < p_.num_kv_heads && begin < tokens; ++kv_head) {
-        add({sequence, kv_head, begin, std::min(size, tokens - begin), 0, -1});
+        add({sequence, kv_head, 1, begin, std::min(size, tokens - begin), 0, -1});
       }
     }
   }
@@ -55,17 +55,26 @@ class Planner {
   void add_decode(int32_t sequence) {
     const int32_t length = kv_length(p_.kv, sequence);
     const int32_t chunks = std::max(1, (length + kAttentionChunk - 1) / kAttentionChunk);
-    for (int32_t kv_head = 0; kv_head < p_.num_kv_heads; ++kv_head) {
-      if (!p_.split_chunks || chunks == 1) {
-        add({sequence, kv_head, 0, 0, chunks, -1});
+    const bool split = p_.split_chunks && chunks > 1;
+    // Heads stay together as far as the tasks have enough to do.
+    const int32_t alone = p_.num_seqs * (split ? chunks : 1);
+    const int32_t wanted = p_.split_chunks ? (4 * p_.num_tasks + alone - 1) / alone : 1;
+    // Only in pages is a head's row always as far from the next head's.
+    const int32_t groups =
+        p_.kv.pages == nullptr ? p_.num_kv_heads : std::clamp(wanted, 1, p_.num_kv_heads);
+    for (int32_t group = 0; group < groups; ++group) {
+      const int32_t first = p_.num_kv_heads * group / groups;
+      const int32_t heads = p_.num_kv_heads * (group + 1) / groups - first;
+      if (!split) {
+        add({sequence, first, heads, 0, 0, chunks, -1});
         continue;
       }
-      p_.pending[sequence * p_.num_kv_heads + kv_head] = chunks;
+      p_.pending[sequence * p_.num_kv_heads + first] = chunks;
       for (int32_t chunk = 0; chunk < chunks; ++chunk) {
-        add({sequence, kv_head, chunk, 0, 1, num_partials_});
+        add({sequence, first, heads, chunk, 0, 1, num_partials_});
       }
-      num_partials_ += chunks;
     }
+    num_partials_ += split ? chunks : 0;
   }
 
   int32_t num_items() const { return num_items_; }

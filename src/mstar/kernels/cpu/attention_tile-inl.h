@@ -147,14 +147,6 @@ void add_values(const BlockScratch& s,
   }
 }
 
-// f32 weights of the keys [begin, end) become words, at the front of the row.
-inline void pair_weights(float* row, int32_t begin, int32_t end) {
-  auto* narrow = reinterpret_cast<bfloat16*>(row);
-  for (int32_t key = begin; key < end; key += kLanes) {
-    store(narrow + key, load(row + key));  // never ahead of what is still to be read
-  }
-}
-
 // kRows rows of the block, from `row` on, against one tile.
 template <bool kPairs, int kRows>
 void attend_rows(const AttentionParams& p, const BlockScratch& s, int32_t row, const Tile& tile) {

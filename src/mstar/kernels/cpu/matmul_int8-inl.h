@@ -23,9 +23,9 @@ constexpr bool kVnni = false;
 template <int kBits>
 MSTAR_INLINE U add_products(U sum, U codes, U x) {
 #if defined(__AVX512VNNI__)
-  return reinterpret_cast<U>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sum),
-                                                 reinterpret_cast<__m512i>(codes),
-                                                 reinterpret_cast<__m512i>(x)));
+  // Written out: around its intrinsic the compiler copies the sums.
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(codes), "v"(x));
+  return sum;
 #elif defined(__AVX512F__)
   const auto a = reinterpret_cast<__m512i>(codes);
   const auto b = reinterpret_cast<__m512i>(x);

@@ -138,12 +138,45 @@ MSTAR_INLINE F load_halfs(const uint8_t* p) {
 #endif
 }
 
+// kLanes consecutive elements of 16 or 8 bits as words. Written out: the compiler takes the vector
+// apart for a conversion of these widths.
+MSTAR_INLINE U load_u16_words(const uint16_t* p) {
+#if defined(__AVX512F__)
+  const __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return reinterpret_cast<U>(_mm512_maskz_cvtepu16_epi32(0xffff, half));
+#elif defined(__AVX2__)
+  const __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return reinterpret_cast<U>(_mm256_cvtepu16_epi32(half));
+#else
+  return U{p[0], p[1], p[2], p[3]};
+#endif
+}
+
+MSTAR_INLINE I load_u8_words(const uint8_t* p) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return reinterpret_cast<I>(_mm512_maskz_cvtepu8_epi32(0xffff, bytes));
+#elif defined(__AVX2__)
+  return reinterpret_cast<I>(_mm256_cvtepu8_epi32(_mm_loadu_si64(p)));
+#else
+  return I{p[0], p[1], p[2], p[3]};
+#endif
+}
+
+MSTAR_INLINE I load_i8_words(const uint8_t* p) {
+#if defined(__AVX512F__)
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return reinterpret_cast<I>(_mm512_maskz_cvtepi8_epi32(0xffff, bytes));
+#elif defined(__AVX2__)
+  return reinterpret_cast<I>(_mm256_cvtepi8_epi32(_mm_loadu_si64(p)));
+#else
+  return (load_u8_words(p) << 24) >> 24;
+#endif
+}
+
 // kLanes consecutive bf16 values.
 MSTAR_INLINE F load_bf16(const uint16_t* p) {
-  typedef uint16_t H __attribute__((vector_size(kLanes * 2)));
-  H half;
-  __builtin_memcpy(&half, p, sizeof(half));
-  return as_float(__builtin_convertvector(half, U) << 16);
+  return as_float(load_u16_words(p) << 16);
 }
 
 // To bf16, nearest even; NaN stays NaN.
@@ -159,17 +192,11 @@ MSTAR_INLINE void store_bf16(uint16_t* p, F v) {
 
 // kLanes consecutive bytes.
 MSTAR_INLINE F load_u8(const uint8_t* p) {
-  typedef uint8_t B __attribute__((vector_size(kLanes)));
-  B bytes;
-  __builtin_memcpy(&bytes, p, sizeof(bytes));
-  return to_floats(__builtin_convertvector(bytes, U));
+  return __builtin_convertvector(load_u8_words(p), F);
 }
 
 MSTAR_INLINE F load_i8(const uint8_t* p) {
-  typedef int8_t B __attribute__((vector_size(kLanes)));
-  B bytes;
-  __builtin_memcpy(&bytes, p, sizeof(bytes));
-  return __builtin_convertvector(__builtin_convertvector(bytes, I), F);
+  return __builtin_convertvector(load_i8_words(p), F);
 }
 
 }  // namespace

@@ -78,15 +78,22 @@ MSTAR_VEC __m256i to_f16(Vec x) {
 
 // n (0 … 2 kLanes) bf16 as words of two, zeros behind them.
 MSTAR_VEC Vec load_pairs(const bfloat16* p, int n) {
+  if (n == 2 * kLanes) {
+    return load(reinterpret_cast<const float*>(p));
+  }
   const auto mask = static_cast<__mmask32>((uint64_t{1} << n) - 1U);
   return {_mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, p))};
 }
 
-// Words of two bf16: the upper halves of `low` and `high`.
-MSTAR_VEC Vec pair_words(Vec low, Vec high) {
-  const __m512i lower = _mm512_srli_epi32(_mm512_castps_si512(low.v), 16);
-  const __m512i upper = _mm512_and_si512(_mm512_castps_si512(high.v), _mm512_set1_epi32(-65536));
-  return {_mm512_castsi512_ps(_mm512_or_si512(lower, upper))};
+// Words of two bf16, the lower from `low` and the upper from `high` (32 bf16 each): those of the
+// first 16 columns (second = false) or of the last 16.
+MSTAR_VEC Vec interleave_pairs(Vec low, Vec high, bool second) {
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  // Halves i of `low` and 32 + i of both.
+  const __m512i halves = _mm512_add_epi32(_mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x10001)),
+                                          _mm512_set1_epi32(second ? 0x300010 : 0x200000));
+  return {_mm512_castsi512_ps(
+      _mm512_permutex2var_epi16(_mm512_castps_si512(low.v), halves, _mm512_castps_si512(high.v)))};
 }
 
 MSTAR_VEC void store(float* p, Vec x) {

@@ -108,11 +108,12 @@ KvPiece piece_of(const Tensor& k, const Tensor& v) {
 // their use, few enough that queries and sums stay in the second-level cache, and not so many that
 // threads go without. The results do not depend on it.
 int32_t block_rows(const AttentionParams& p, int num_threads) {
-  constexpr int64_t kMostRows = 192;
   constexpr int64_t kFewestRows = 24;
-  constexpr int64_t kMostFloats = 24 << 10;
   const int64_t group = p.num_heads / p.num_kv_heads;
-  int64_t rows = std::min<int64_t>(kMostRows, kMostFloats / std::max(p.head_dim, 1));
+  // Where pairs of bf16 are dotted, packing weighs twice as much, and there the cache is larger.
+  const bool wide = p.kv.dtype == DType::kBF16 && active_isa() == Isa::kAvx512Bf16;
+  const int64_t most_floats = wide ? 60 << 10 : 24 << 10;
+  int64_t rows = std::min<int64_t>(wide ? 480 : 192, most_floats / std::max(p.head_dim, 1));
   if (num_threads > 1) {
     const int64_t even_share = p.num_rows * p.num_heads / (4 * num_threads);
     rows = std::min(rows, std::max(even_share, kFewestRows));
@@ -164,12 +165,12 @@ void run(Stream& stream, AttentionParams& p, int64_t kv_capacity) {
   p.max_rows = block_rows(p, p.num_tasks);
   const int32_t group = p.num_heads / p.num_kv_heads;
   const int64_t pairs = int64_t{p.num_seqs} * p.num_kv_heads;
-  p.split_chunks = p.num_tasks > 1 && pairs < 2 * p.num_tasks;
+  p.split_chunks = p.num_tasks > 1 && p.num_seqs < 4 * p.num_tasks;
   const int64_t chunks =
       p.split_chunks ? (kv_capacity / kAttentionChunk + p.num_seqs) * p.num_kv_heads : 0;
   const int64_t blocks = p.num_rows / std::max(1, p.max_rows / group) * p.num_kv_heads;
   p.max_items = static_cast<int32_t>(blocks + pairs + chunks);
-  p.scratch_floats = MSTAR_BY_ISA(attention_scratch_floats)(p.max_rows, group, p.head_dim);
+  p.scratch_floats = MSTAR_BY_ISA(attention_scratch_floats)(p.max_rows, p.num_heads, p.head_dim);
   const int64_t size = Workspace(p, chunks, nullptr).size_bytes();
   const Tensor memory = stream.empty({size}, DType::kU8);
   Workspace(p, chunks, memory.bytes());
