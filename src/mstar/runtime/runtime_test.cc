@@ -156,6 +156,19 @@ TEST_F(RuntimeTest, StreamsIntoTheOtherPartition) {
   expect_empty();
 }
 
+TEST_F(RuntimeTest, AFullStreamHoldsItsProducerAndLetsItGoOn) {
+  start();
+  // Far more items than the stream holds, made faster than the consumer's walks come round.
+  std::vector<std::shared_ptr<Answer>> answers;
+  for (int index = 0; index < 4; ++index) {
+    answers.push_back(ask(R"({"mode":"count","value":0,"steps":1000})"));
+  }
+  for (const auto& answer : answers) {
+    EXPECT_TRUE(answer->wait().ends_with("value=1000;sum=500500;"));
+  }
+  expect_empty();
+}
+
 TEST_F(RuntimeTest, CheckStopEndsTheLoopWithoutAWastedStep) {
   start();
   const auto answer = ask(R"({"mode":"count","value":0,"steps":500,"stop_at":4})");

@@ -375,7 +375,8 @@ void Scheduler::offer_chunks(ActiveRequest& request, WalkRun& run) {
       std::erase_if(run.chunks, [&](const auto& entry) { return entry.first == end.edge; });
       run.chunks.emplace_back(
           end.edge, StreamChunkInfo{chunk->chunk_index, chunk->start_offset, chunk->is_final});
-      if (stream.buffer->pop(*chunk)) {
+      const bool was_full = stream.buffer->pop(*chunk) || !stream.overflow.empty();
+      if (was_full) {
         retry_items(request, static_cast<uint16_t>(connection));
       }
     }
