@@ -128,6 +128,7 @@ void print_text(const OpenedModel& opened) {
 int inspect_command(const std::vector<std::string>& words) {
   std::vector<Flag> declared = model_flags();
   declared.push_back({.name = "json", .help = "everything as JSON"});
+  declared.push_back({.name = "walks", .help = "only the walk graphs, as Mermaid in Markdown"});
   Flags flags("inspect", declared);
   flags.parse(words);
   if (flags.get_bool("help")) {
@@ -139,7 +140,9 @@ int inspect_command(const std::vector<std::string>& words) {
   }
   const OpenedModel opened =
       open_from_flags(flags, flags.positionals().empty() ? "" : flags.positionals().front());
-  if (flags.get_bool("json")) {
+  if (flags.get_bool("walks")) {
+    std::fputs(graph::to_mermaid(opened.model->get_graph_walk_graphs()).c_str(), stdout);
+  } else if (flags.get_bool("json")) {
     std::printf("%s\n", inspect_json(opened).dump(2).c_str());
   } else {
     print_text(opened);

@@ -15,6 +15,7 @@ class MermaidWriter {
     text_ = "flowchart LR\n";
     draw(walk.sections, 1);
     for (const std::string& input : walk.inputs) draw_input(input);
+    for (const auto& [input, node] : streams_) draw_stream_input(input, node);
     for (const Made& made : edges_) draw_edge(made);
     return std::move(text_);
   }
@@ -53,7 +54,10 @@ class MermaidWriter {
       const std::string id = id_of(node->name);
       line(depth, str_cat(id, "[", quoted(node->name), "]"));
       order_[node->name] = ++num_drawn_;
-      for (const Input& input : node->inputs) consumers_.insert({input.name, node->name});
+      for (const Input& input : node->inputs) {
+        consumers_.insert({input.name, node->name});
+        if (input.is_streaming) streams_.emplace_back(input.name, node->name);
+      }
       for (const Edge& edge : node->outputs) edges_.push_back({id, "", edge, false, num_drawn_});
     } else if (const auto* parts = std::get_if<Sequential>(&section.value)) {
       draw(parts->sections, depth);
@@ -88,6 +92,12 @@ class MermaidWriter {
       if (name != input || is_fed_before(input, node)) continue;
       line(1, str_cat(id, " --> ", id_of(node)));
     }
+  }
+
+  void draw_stream_input(const std::string& input, const std::string& node) {
+    const std::string id = str_cat("in_", ++num_inputs_);
+    line(1, str_cat(id, "[[", quoted(str_cat("stream: ", input)), "]]"));
+    line(1, str_cat(id, " ==> ", id_of(node)));
   }
 
   // An earlier part brings the value, so it is not the conductor's.
@@ -134,7 +144,8 @@ class MermaidWriter {
   std::string text_;
   std::map<std::string, size_t> ids_;
   std::map<std::string, int> order_;
-  std::set<std::pair<std::string, std::string>> consumers_;  // (input, node)
+  std::set<std::pair<std::string, std::string>> consumers_;   // (input, node)
+  std::vector<std::pair<std::string, std::string>> streams_;  // the same, fed by a stream
   std::vector<Made> edges_;
   int num_drawn_ = 0;
   int num_loops_ = 0;

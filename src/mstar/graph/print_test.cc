@@ -51,6 +51,15 @@ TEST(Print, MermaidOfAWalk) {
 )text");
 }
 
+TEST(Print, MermaidOfAStreamsConsumer) {
+  EXPECT_EQ(to_mermaid(speech().walks[1]), R"text(flowchart LR
+  n0["snac"]
+  in_1[["stream: new_token"]]
+  in_1 ==> n0
+  n0 -->|"audio: audio"| client(((client)))
+)text");
+}
+
 TEST(Print, MermaidOfAModelShowsPartitions) {
   const std::string text = to_mermaid(speech());
   EXPECT_NE(text.find("### decode\n\n```mermaid\nflowchart LR\n"), std::string::npos);
