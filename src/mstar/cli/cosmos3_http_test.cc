@@ -43,8 +43,8 @@ class TestServer {
         runtime_(*model_, Deployment{}, {.num_threads = 2}),
         service_(*model_, runtime_.conductor()),
         api_({}, Access({}, {})) {
-    api_.context().set_backend(
-        std::make_shared<RuntimeBackend>(*model_, runtime_, service_, "cosmos3"));
+    api_.context().set_backend(std::make_shared<RuntimeBackend>(
+        *model_, runtime_, service_, RuntimeBackendOptions{.served_name = "cosmos3"}));
     http_.emplace(
         HttpServerOptions{.port = 0},
         [this](const HttpRequest& request) { return api_.guard(request); },

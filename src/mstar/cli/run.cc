@@ -17,6 +17,7 @@
 #include "mstar/media/image.h"
 #include "mstar/server/encoding.h"
 #include "mstar/server/http/message.h"
+#include "mstar/server/openai/video_stream.h"
 
 namespace mstar {
 
@@ -192,16 +193,11 @@ Words read_words(const Flags& flags) {
 // Where media go when --out names no file: output.png and the like, in the working directory.
 std::string default_out(Modality modality) {
   switch (modality) {
-    case Modality::kImage:
-      return "output.png";
-    case Modality::kVideo:
-      return "output.mp4";
-    case Modality::kAudio:
-      return "output.wav";
-    case Modality::kAction:
-      return "output.f32";
-    default:
-      return "";
+    case Modality::kImage: return "output.png";
+    case Modality::kVideo: return "output.mp4";
+    case Modality::kAudio: return "output.wav";
+    case Modality::kAction: return "output.f32";
+    default: return "";
   }
 }
 
@@ -213,6 +209,9 @@ ModelRequest read_request(const Flags& flags,
   request.raw_prompt = flags.get_bool("raw");
   request.output_modalities = {output_modality(flags, model)};
   request.parameters = read_parameters(flags, model);
+  if (request.output_modalities.front() == Modality::kVideo) {
+    prefer_mp4(model, request);
+  }
   if (flags.has("system")) {
     ChatMessage system;
     system.role = "system";

@@ -165,9 +165,9 @@ std::vector<RequestParameter> generation_parameters(const Cosmos3Config& config)
                  .aliases = {"sound_gen"}});
   out.push_back({.name = "video_format",
                  .type = Type::kString,
-                 .fallback = "mp4",
                  .choices = {"mp4", "rgb24"},
-                 .help = "mp4, or rgb24: bare frames without loss"});
+                 .help = "mp4, or rgb24: bare frames without loss; mp4 unless given, rgb24 with "
+                         "stream_video"});
   out.push_back({.name = "sound_duration",
                  .type = Type::kFloat,
                  .min = 0.0,

@@ -715,7 +715,8 @@ std::unique_ptr<OutputStream> Cosmos3Model::make_output_stream(
   }
   VideoOutput video;
   video.streams = (*generation)->windows && (*generation)->windows->stream_video;
-  video.as_mp4 = request.step_metadata.at("video_format").get_string() == "mp4";
+  const Json* format = request.step_metadata.find("video_format");
+  video.as_mp4 = format != nullptr ? format->get_string() == "mp4" : !video.streams;
   if (config_.sound) {
     video.sampling_rate = config_.sound->sampling_rate;
     video.num_channels = config_.sound->dec_out_channels;

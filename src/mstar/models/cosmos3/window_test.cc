@@ -5,6 +5,8 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/models/cosmos3/gen_request.h"
+#include "mstar/models/cosmos3/vae_decoder_ar.h"
+#include "mstar/models/cosmos3/vae_ops.h"
 #include "mstar/models/cosmos3/window_run.h"
 #include "mstar/tensor/cpu_stream.h"
 
@@ -167,6 +169,94 @@ TEST_F(WindowPlanTest, WindowsFollowEachOther) {
   EXPECT_EQ(fresh[0].dim(1), 5);
   EXPECT_EQ(fresh[1].dim(1), 4);
   EXPECT_EQ(run.iteration(), request->num_iterations());
+}
+
+// Runs the decoder's node on chunks as the engine would.
+class WindowDecoderTest : public ::testing::Test {
+ protected:
+  static constexpr RequestHandle kRequest = 0;
+
+  WindowDecoderTest()
+      : pool_(2),
+        stream_(pool_),
+        config_(Cosmos3Config::load(kNano)),
+        vae_(std::make_shared<VaeDecoder>(config_.vae)),
+        sessions_(std::make_shared<WindowSessions>(4, 1 << 30)),
+        node_(vae_, sessions_) {
+    vae_->load(*open_checkpoint(config_.vae_folder()), {pool_});
+  }
+
+  // The bytes of latents [channels, frames, h, w] decoded at once.
+  std::vector<int64_t> at_once(const Tensor& latents) {
+    VaeCache cache;
+    const Tensor pixels = vae_->decode(stream_, latents, cache);
+    Tensor bytes = Tensor::empty(pixels.shape(), DType::kU8);
+    to_bytes(stream_, pixels, bytes);
+    return bytes.to_ints();
+  }
+
+  // Gives the node a chunk; an undefined one is the stream's end. Returns what it makes.
+  std::vector<int64_t> give(const GenRequestPtr& request, const Tensor& latents) {
+    CurrentForwardPassInfo info;
+    info.handle = kRequest;
+    info.values.set(kGenRequest, request);
+    const RequestHandle ids[] = {kRequest};
+    const CurrentForwardPassInfo* infos[] = {&info};
+    ModelInputsFromEngine inputs;
+    inputs.request_ids = ids;
+    inputs.per_request_info = infos;
+    inputs.stream = &stream_;
+    ForwardArgs args;
+    args.tensors.set(kWindowLatents, latents.defined() ? TensorList{latents} : TensorList{});
+    const NamedTensors made = node_.forward(kWindowDecodeWalk, inputs, args);
+    const Tensor frames = made.tensor_or_none("video_output");
+    return frames.defined() ? frames.to_ints() : std::vector<int64_t>();
+  }
+
+  static std::shared_ptr<GenRequest> request_of(int64_t num_new_units) {
+    auto request = std::make_shared<GenRequest>();
+    request->windows.emplace();
+    request->windows->num_new_units = num_new_units;
+    request->windows->session_id = "s";
+    return request;
+  }
+
+  ThreadPool pool_;
+  CpuStream stream_;
+  Cosmos3Config config_;
+  std::shared_ptr<VaeDecoder> vae_;
+  std::shared_ptr<WindowSessions> sessions_;
+  Cosmos3VAEDecoderARSubmodule node_;
+};
+
+TEST_F(WindowDecoderTest, WindowsAndContinuationsGiveTheFramesOfTheWholeVideo) {
+  const Tensor latents = gaussian_noise({config_.vae.z_dim, 9, 3, 4}, 1, 0);
+  const auto cut = [&](int64_t begin, int64_t end) { return latents.slice(1, begin, end).copy(); };
+  const GenRequestPtr first = request_of(6);
+  std::vector<int64_t> got;
+  for (const auto& [begin, end] : {std::pair{0, 3}, std::pair{3, 5}, std::pair{5, 8}}) {
+    EXPECT_EQ(sessions_->num_sessions(), 0);
+    const std::vector<int64_t> frames = give(first, cut(begin, end));
+    got.insert(got.end(), frames.begin(), frames.end());
+  }
+  EXPECT_TRUE(give(first, {}).empty());         // the end of the stream
+  EXPECT_TRUE(give(first, cut(0, 2)).empty());  // nobody asked for more
+  node_.cleanup_request(kRequest);
+  // The last window brought two latent frames more than were asked for: they are not decoded.
+  EXPECT_EQ(got, at_once(cut(0, 6)));
+
+  const WindowSessionPtr session = sessions_->find("s");
+  ASSERT_NE(session, nullptr);
+  EXPECT_EQ(session->num_units, 6);
+  EXPECT_EQ(session->num_frames, 21);
+  EXPECT_EQ(session->latents.to_floats(), cut(0, 6).to_floats());
+  const auto second = request_of(3);
+  second->windows->continued = session;
+  const std::vector<int64_t> rest = give(second, cut(6, 9));
+  got.insert(got.end(), rest.begin(), rest.end());
+  EXPECT_EQ(got, at_once(latents));
+  EXPECT_EQ(sessions_->find("s")->num_units, 9);
+  node_.cleanup_request(kRequest);
 }
 
 TEST(WindowSessions, TheOneUsedLongestAgoGoesFirst) {

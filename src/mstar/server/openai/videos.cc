@@ -7,6 +7,7 @@
 #include "mstar/server/openai/media_events.h"
 #include "mstar/server/openai/media_request.h"
 #include "mstar/server/openai/video_jobs.h"
+#include "mstar/server/openai/video_stream.h"
 
 namespace mstar {
 
@@ -25,6 +26,15 @@ MediaRequest parse_video(ServerContext& context, const Backend& backend, const H
         ErrorCode::kInvalidArgument,
         str_cat("[request] \"output_format\": found \"", parsed.output_format, "\", expected mp4"),
         "output_format");
+  }
+  prefer_mp4(backend.description(), parsed.request);
+  const Json* format = parsed.request.parameters.find("video_format");
+  if (format != nullptr && *format != Json("mp4")) {
+    throw ApiError(ErrorCode::kInvalidArgument,
+                   str_cat("[request] \"video_format\": found ",
+                           format->dump(),
+                           ", this route makes mp4; /generate has others"),
+                   "video_format");
   }
   parsed.request.request_id = context.new_id("video_");
   return parsed;
@@ -75,6 +85,11 @@ void answer_now(ServerContext& context, const HttpRequest& http, Writer writer, 
   if (parsed.stream) {
     auto events = std::make_shared<VideoEvents>(context, std::move(writer));
     events->run(*backend, {std::move(parsed.request)}, true);
+    return;
+  }
+  if (!as_json && wants_video_stream(parsed.request)) {
+    std::make_shared<VideoStreamAnswer>(context, std::move(writer))
+        ->run(*backend, {std::move(parsed.request)});
     return;
   }
   auto answer = std::make_shared<DocumentAnswer>(
