@@ -1,9 +1,9 @@
 // mstar_bench kernels: each kernel over model-shaped sizes as a share of what this machine can
 // do, measured in the same run, with oneDNN's plain call and an earlier result beside it.
+// mstar_bench models: the same for parts of models.
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <fstream>
 #include <sstream>
@@ -16,12 +16,13 @@
 #include "bench/ceilings.h"
 #include "bench/kernels/families.h"
 #include "bench/measure.h"
+#include "bench/models/families.h"
 
 namespace mstar::bench {
 namespace {
 
 constexpr const char* kUsage =
-    "usage: mstar_bench kernels [--json] [--only PATTERN] [--threads N] [--rounds N]\n"
+    "usage: mstar_bench kernels|models [--json] [--only PATTERN] [--threads N] [--rounds N]\n"
     "                           [--baseline FILE] [--no-peer] [--busy] [--list]\n"
     "  --only      cases whose name contains PATTERN\n"
     "  --baseline  what an earlier --json printed; its times are shown beside\n"
@@ -191,9 +192,8 @@ Result run_case(const Case& item, CpuStream& stream, int rounds, bool with_peer)
   return result;
 }
 
-int run_kernels(const Options& options) {
+int run_cases(const Cases& cases, const Options& options) {
   const Json baseline = read_baseline(options.baseline);
-  const Cases cases = all_kernel_cases();
   if (options.list) {
     for (const Case& item : cases) {
       std::printf("%s\n", item.name.c_str());
@@ -247,11 +247,13 @@ int run_kernels(const Options& options) {
 }
 
 int run(int argc, char** argv) {
-  if (argc < 2 || std::strcmp(argv[1], "kernels") != 0) {
+  const std::string what = argc < 2 ? "" : argv[1];
+  if (what != "kernels" && what != "models") {
     std::fputs(kUsage, stderr);
     return 2;
   }
-  return run_kernels(parse_options(argc, argv));
+  const Options options = parse_options(argc, argv);
+  return run_cases(what == "kernels" ? all_kernel_cases() : all_model_cases(), options);
 }
 
 }  // namespace

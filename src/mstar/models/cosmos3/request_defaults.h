@@ -18,8 +18,7 @@ class RequestDefaults {
   // Reads the folder's file, if there is one, and writes the values under "all" into `parameters`
   // as their fallback, so that help, /v1/models and the page show them. Throws
   // Error(kInvalidArgument) naming the file and what in it is not a parameter's.
-  static RequestDefaults load(const std::string& folder,
-                              std::vector<RequestParameter>& parameters);
+  static RequestDefaults load(const std::string& folder, std::vector<RequestParameter>& parameters);
 
   // `given` with the members it lacks from the section that belongs to the request: "action" when
   // it names an action mode, else that of the wanted output.

@@ -107,7 +107,6 @@ class Transformer : public Module {
  protected:
   void pack(const FinalizeOptions& options) override;
 
- protected:
   // The two towers may be quantized; embeddings and heads keep the type they came in.
   FinalizeOptions options_of_child(std::string_view name,
                                    const FinalizeOptions& options) const override;
