@@ -32,21 +32,38 @@ int64_t available_in_machine() {
   return 0;
 }
 
+// Of a control group's memory, the cached files: they make room when it is needed.
+int64_t cached_files(const char* statistics) {
+  std::ifstream file(statistics);
+  int64_t total = 0;
+  std::string name;
+  int64_t value = 0;
+  while (file >> name >> value) {
+    if (name == "inactive_file" || name == "active_file") {
+      total += value;
+    }
+  }
+  return total;
+}
+
 // What the control group leaves; -1 where it sets no limit. Version 2, then version 1.
 int64_t available_in_group() {
   struct Files {
     const char* limit;
     const char* used;
+    const char* statistics;
   };
 
-  constexpr Files kVersions[] = {{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"},
-                                 {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
-                                  "/sys/fs/cgroup/memory/memory.usage_in_bytes"}};
+  constexpr Files kVersions[] = {
+      {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.stat"},
+      {"/sys/fs/cgroup/memory/memory.limit_in_bytes",
+       "/sys/fs/cgroup/memory/memory.usage_in_bytes",
+       "/sys/fs/cgroup/memory/memory.stat"}};
   for (const Files& files : kVersions) {
     const int64_t limit = number_in(files.limit);
     const int64_t used = number_in(files.used);
     if (limit > 0 && used >= 0) {
-      return std::max<int64_t>(limit - used, 0);
+      return std::max<int64_t>(limit - used + std::min(used, cached_files(files.statistics)), 0);
     }
   }
   return -1;
