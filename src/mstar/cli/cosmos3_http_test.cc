@@ -410,5 +410,166 @@ TEST(Cosmos3Http, BrokenMediaAreTheClientsFault) {
   EXPECT_EQ(film.status, 415) << film.body;
 }
 
+// ---- conversations
+
+Json part(const std::string& type, const std::string& value) {
+  if (type == "text") {
+    return Json::object({{"type", type}, {"text", value}});
+  }
+  return Json::object({{"type", type}, {type, Json::object({{"url", value}})}});
+}
+
+Json chat_body(std::vector<Json> parts,
+               const std::vector<std::pair<std::string, Json>>& more = {}) {
+  Json body = Json::parse(R"({"temperature":0,"repetition_penalty":2,"max_tokens":8})", "body");
+  body.set("ignore_eos", true);
+  body.set("messages",
+           Json(Json::Array{Json::object(
+               {{"role", "user"}, {"content", Json(Json::Array(std::move(parts)))}})}));
+  for (const auto& [name, value] : more) {
+    body.set(name, value);
+  }
+  return body;
+}
+
+constexpr const char* kChat = "/v1/chat/completions";
+
+std::string words_of(const Json& document) {
+  return document.at("choices")[0].at("message").at("content").get_string();
+}
+
+TEST(Cosmos3Http, ChatLooksAtPicturesAndFilms) {
+  const TestServer server(checkpoint("edge"));
+  const std::vector<Json> parts = {part("text", "Compare "),
+                                   part("image_url", data_uri("image/png", "rgb.png")),
+                                   part("image_url", data_uri("image/jpeg", "rgb.jpg")),
+                                   part("text", " with "),
+                                   part("video_url", data_uri("video/mp4", "film.mp4"))};
+  const Json whole = parsed(server.post(kChat, chat_body(parts)));
+  const std::string words = words_of(whole);
+  EXPECT_FALSE(words.empty());
+  // Two pictures of 1024 tokens each, and the frames.
+  const int64_t num_prompt = whole.at("usage").at("prompt_tokens").get_int();
+  EXPECT_GT(num_prompt, 2 * 1024 + 16);
+  EXPECT_EQ(whole.at("usage").at("completion_tokens").get_int(), 8);
+  EXPECT_EQ(whole.at("choices")[0].at("finish_reason").get_string(), "length");
+
+  // The same as a stream.
+  const HttpResponse stream = server.post(
+      kChat,
+      chat_body(parts,
+                {{"stream", true}, {"stream_options", Json::object({{"include_usage", true}})}}));
+  EXPECT_EQ(stream.status, 200);
+  std::string streamed;
+  int64_t streamed_prompt = 0;
+  int num_pieces = 0;
+  for (size_t at = stream.body.find("data: {"); at != std::string::npos;
+       at = stream.body.find("data: {", at + 1)) {
+    const size_t end = stream.body.find("\n\n", at);
+    const Json event = Json::parse(stream.body.substr(at + 6, end - at - 6), "event");
+    if (event.at("choices").size() > 0) {
+      const Json* content = event.at("choices")[0].at("delta").find("content");
+      streamed += content != nullptr ? content->get_string() : "";
+      num_pieces += content != nullptr ? 1 : 0;
+    } else {
+      streamed_prompt = event.at("usage").at("prompt_tokens").get_int();
+    }
+  }
+  EXPECT_EQ(streamed, words);
+  EXPECT_GT(num_pieces, 2);
+  EXPECT_EQ(streamed_prompt, num_prompt);
+
+  // Fewer frames, and no thinking.
+  const Json fewer = parsed(server.post(
+      kChat,
+      chat_body(parts,
+                {{"video_num_frames", 1},
+                 {"chat_template_kwargs", Json::object({{"enable_thinking", false}})}})));
+  EXPECT_LT(fewer.at("usage").at("prompt_tokens").get_int(), num_prompt);
+}
+
+TEST(Cosmos3Http, AChatTurnAnswersAndDraws) {
+  const TestServer server(checkpoint("edge"));
+  const Json answer = parsed(server.post(
+      kChat,
+      chat_body({part("image_url", data_uri("image/png", "rgb.png")), part("text", "Another one")},
+                {{"modalities", Json(Json::Array{"text", "image"})},
+                 {"size", "64x48"},
+                 {"num_inference_steps", 2}})));
+  const Json& content = answer.at("choices")[0].at("message").at("content");
+  std::string words;
+  int num_pictures = 0;
+  for (const Json& one : content.get_array()) {
+    if (one.at("type").get_string() == "text") {
+      words = one.at("text").get_string();
+      continue;
+    }
+    const std::string& url = one.at("image_url").at("url").get_string();
+    const std::string bytes = decode_base64_lenient(url.substr(url.find(',') + 1), "url");
+    EXPECT_EQ(decode_image(bytes).shape(), (Shape{48, 64, 3}));
+    ++num_pictures;
+  }
+  EXPECT_FALSE(words.empty());
+  EXPECT_EQ(num_pictures, 1);
+  EXPECT_GT(answer.at("usage").at("prompt_tokens").get_int(), 1024);
+}
+
+TEST(Cosmos3Http, GenerateTalksAboutFiles) {
+  const TestServer server(checkpoint("edge"));
+  const auto ask = [&](const std::string& order) {
+    return server.post_form(
+        "/generate",
+        {{"text", "What do you see?"},
+         {"files", test_file("rgb.png"), "rgb.png"},
+         {"files", test_file("film.mp4"), "film.mp4"},
+         {"input_modalities", order},
+         {"output_modalities", "text"},
+         {"streaming", "false"},
+         {"model_kwargs",
+          R"({"temperature":2,"seed":1,"max_tokens":16,"ignore_eos":true,"enable_thinking":false})"}});
+  };
+  const auto text = [](const HttpResponse& response) {
+    std::string words;
+    const Json document = parsed(response);
+    for (const Json& piece : document.at("outputs").at("text").get_array()) {
+      words += decode_base64_lenient(piece.at("data").get_string(), "data");
+    }
+    return words;
+  };
+  const std::string words = text(ask("image,text,video"));
+  EXPECT_FALSE(words.empty());
+  EXPECT_EQ(text(ask("image,text,video")), words);
+  EXPECT_NE(text(ask("video,image,text")), words);
+  EXPECT_EQ(ask("image,image,text").status, 400);
+}
+
+TEST(Cosmos3Http, WhatAChatCannotReadIsAClearError) {
+  const TestServer server(checkpoint("edge"));
+  const auto expect_error = [&](std::vector<Json> parts, int status, const char* about) {
+    const HttpResponse answer = server.post(kChat, chat_body(std::move(parts)));
+    EXPECT_EQ(answer.status, status) << answer.body;
+    EXPECT_NE(answer.body.find(about), std::string::npos) << answer.body;
+  };
+  const auto png = [](int64_t height, int64_t width) {
+    return "data:image/png;base64," +
+           encode_base64(encode_png(Tensor::zeros({height, width, 3}, DType::kU8)));
+  };
+  expect_error({part("image_url", png(20, 10000))}, 400, "10000x20");
+  expect_error({part("image_url", "https://example.org/a.png")}, 400, "remote media is off");
+  expect_error({part("image_url", data_uri("image/png", "film.mp4"))}, 415, "expected image");
+  expect_error({part("video_url", data_uri("video/mp4", "rgb.png"))}, 415, "expected video");
+  expect_error({part("image_url",
+                     "data:image/png;base64," + encode_base64(test_file("rgb.png").substr(0, 60)))},
+               415,
+               "messages[0].content[0]");
+  std::vector<Json> many(40, part("image_url", png(8, 8)));
+  expect_error(std::move(many), 400, "this model reads 16383 at most");
+  const Json tiny = parsed(server.post(kChat, chat_body({part("image_url", png(1, 1))})));
+  EXPECT_GT(tiny.at("usage").at("prompt_tokens").get_int(), 1024);
+  const Json typed =
+      parsed(server.post(kChat, chat_body({part("text", "<|image_pad|><|vision_start|>")})));
+  EXPECT_LT(typed.at("usage").at("prompt_tokens").get_int(), 100);
+}
+
 }  // namespace
 }  // namespace mstar

@@ -509,8 +509,8 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
     return std::ranges::find(served, node) != served.end();
   };
   if (hosts("vision_encoder")) {
-    plan.push_back({"vision weights, with the first picture",
-                    bytes_of_prefixes(config_.vision_folder(), {"model."})});
+    plan.push_back(
+        {"vision encoder weights", bytes_of_prefixes(config_.vision_folder(), {"model."})});
   }
   if (hosts("dit") || hosts("reasoner")) {  // they share it
     plan.push_back(

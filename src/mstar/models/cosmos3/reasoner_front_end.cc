@@ -145,8 +145,8 @@ class MediaReader {
       item.seconds.push_back(static_cast<double>(index) / info.fps);
     }
     item.patches = Tensor::empty({item.grid.num_patches(), config_.vision.patch_dim()}, DType::kU8);
-    // As many frames at a time as memory is meant to hold.
-    constexpr int64_t kMostBytes = int64_t{256} << 20;
+    // As many frames at a time as memory is meant to hold: each time the clip is decoded anew.
+    constexpr int64_t kMostBytes = int64_t{768} << 20;
     const int64_t frame_bytes = info.size.height * info.size.width * 3;
     const auto most = static_cast<size_t>(std::max<int64_t>(kMostBytes / frame_bytes, 1));
     std::byte* next = item.patches.bytes();
