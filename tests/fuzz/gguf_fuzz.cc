@@ -38,8 +38,7 @@ void read_everything(const mstar::GgufFile& file) {
     for (int64_t index = 0; index < tensor.size_bytes(); ++index) {
       sum += static_cast<unsigned>(tensor.bytes()[index]);
     }
-    static volatile unsigned sink = 0;
-    sink = sum;
+    asm volatile("" : : "r"(sum));  // the reads stay
   }
 }
 

@@ -176,7 +176,6 @@ GgufEntry read_entry(Cursor& cursor, uint64_t index) {
   entry.key = checked_name(cursor, cursor.string(kMaxNameBytes));
   cursor.at(str_cat("metadata \"", entry.key, "\""));
   entry.type = cursor.type();
-  std::span<const std::byte> rest;
   if (entry.type == GgufType::kArray) {
     entry.element_type = cursor.type();
     entry.num_elements = cursor.scalar<uint64_t>();
