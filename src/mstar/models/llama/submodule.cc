@@ -7,37 +7,28 @@
 
 #include "mstar/base/check.h"
 #include "mstar/base/str_cat.h"
-#include "mstar/kernels/ops/activation.h"
 #include "mstar/kernels/ops/embedding.h"
-#include "mstar/models/common/token_logprobs.h"
 
 namespace mstar::llama {
 
 namespace {
 
-constexpr std::string_view kDecodeLoop = "decode_loop";
 // NodeInputs::kwargs: whether the row draws a token, and the whole prompt of a prefill: a chunk or
 // the rest behind a cached prefix is only its end.
 constexpr std::string_view kDraws = "draws";
 constexpr std::string_view kPrompt = "prompt";
-// Outputs until postprocess: what the token was drawn from, and the logits where log-probabilities
-// are wanted.
-constexpr std::string_view kHidden = "last_hidden";
-constexpr std::string_view kLogits = "logits";
 
 bool draws(const NodeInputs& inputs) {
   return inputs.kwargs.get(kDraws, true);
-}
-
-bool wants_logprobs(const CurrentForwardPassInfo& info) {
-  return info.values.contains(kNumLogprobs);
 }
 
 }  // namespace
 
 LlamaSubmodule::LlamaSubmodule(std::unique_ptr<LlamaTransformer> transformer,
                                DType activation_dtype)
-    : transformer_(std::move(transformer)), activation_dtype_(activation_dtype) {}
+    : TokenNodeSubmodule("decode", "decode_loop"),
+      transformer_(std::move(transformer)),
+      activation_dtype_(activation_dtype) {}
 
 void LlamaSubmodule::bind_node_resources(const NodeResources& resources) {
   kv_id_ = resources.id("kv");
@@ -93,18 +84,8 @@ bool LlamaSubmodule::supports_chunked_prefill(std::string_view graph_walk) const
   return graph_walk == "prefill";
 }
 
-bool LlamaSubmodule::can_batch(const ExecutingBatch&, std::span<NodeInputs* const>) {
-  return true;
-}
-
 int LlamaSubmodule::max_batch_size(std::string_view) const {
   return 64;
-}
-
-bool LlamaSubmodule::can_use_graph_capture(const ExecutingBatch& batch,
-                                           std::span<NodeInputs* const>) {
-  return std::ranges::none_of(batch.per_request_info,
-                              [](const auto* info) { return wants_logprobs(*info); });
 }
 
 bool LlamaSubmodule::declare_step(std::string_view,
@@ -162,8 +143,9 @@ ForwardArgs LlamaSubmodule::preprocess(std::string_view,
   return args;
 }
 
-LlamaSubmodule::Drawn LlamaSubmodule::run(const ModelInputsFromEngine& engine_inputs,
-                                          ForwardArgs& args) {
+TokenNodeSubmodule::Drawn LlamaSubmodule::draw(std::string_view,
+                                               const ModelInputsFromEngine& engine_inputs,
+                                               ForwardArgs& args) {
   Stream& stream = *engine_inputs.stream;
   const AttentionContext context{engine_inputs.context, kMainLabel, 0};
   Tensor hidden = transformer_->embed(stream, args.tensors.tensor("input_ids"), activation_dtype_);
@@ -186,106 +168,11 @@ LlamaSubmodule::Drawn LlamaSubmodule::run(const ModelInputsFromEngine& engine_in
   }
   drawn.hidden = last;
   Tensor logits = transformer_->logits(stream, last);
-  // Copies, for the sampler changes its logits in place.
-  drawn.logits.resize(drawn.drawing.size());
-  for (size_t index = 0; index < drawn.drawing.size(); ++index) {
-    const auto row = static_cast<size_t>(drawn.drawing[index]);
-    if (wants_logprobs(*engine_inputs.per_request_info[row])) {
-      const auto at = static_cast<int64_t>(index);
-      drawn.logits[index] = stream.empty({1, logits.dim(1)}, DType::kF32);
-      ops::copy(stream, logits.slice(0, at, at + 1), drawn.logits[index]);
-    }
-  }
+  drawn.logits = keep_logits(engine_inputs, drawn.drawing, logits);
   drawn.tokens = stream.empty({last.dim(0)}, DType::kI32);
   Tensor probs;
   sampler_->sample(stream, *engine_inputs.context, 0, 0, logits, drawn.tokens, probs);
   return drawn;
-}
-
-NamedTensors LlamaSubmodule::forward(std::string_view,
-                                     const ModelInputsFromEngine& engine_inputs,
-                                     ForwardArgs& args) {
-  NamedTensors outputs;
-  const Drawn drawn = run(engine_inputs, args);
-  if (drawn.tokens.defined()) {
-    outputs.set("new_token", drawn.tokens);
-    outputs.set(kHidden, drawn.hidden);
-    if (drawn.logits.front().defined()) {
-      outputs.set(kLogits, drawn.logits.front());
-    }
-  }
-  return outputs;
-}
-
-BatchedModelOutput LlamaSubmodule::forward_batched(std::string_view,
-                                                   const ModelInputsFromEngine& engine_inputs,
-                                                   ForwardArgs& args) {
-  BatchedModelOutput output;
-  const Drawn drawn = run(engine_inputs, args);
-  const bool all_draw = drawn.drawing.size() == engine_inputs.request_ids.size();
-  if (all_draw) {
-    output.row_outputs.emplace().set("new_token", drawn.tokens);
-    output.row_outputs->set(kHidden, drawn.hidden);
-  }
-  for (size_t index = 0; index < drawn.drawing.size(); ++index) {
-    const RequestHandle request =
-        engine_inputs.request_ids[static_cast<size_t>(drawn.drawing[index])];
-    if (!all_draw) {
-      const auto at = static_cast<int64_t>(index);
-      output.per_rid_outputs[request].set("new_token", drawn.tokens.slice(0, at, at + 1));
-      output.per_rid_outputs[request].set(kHidden, drawn.hidden.slice(0, at, at + 1));
-    }
-    if (drawn.logits[index].defined()) {
-      output.per_rid_outputs[request].set(kLogits, drawn.logits[index]);
-    }
-  }
-  return output;
-}
-
-void LlamaSubmodule::postprocess(const CurrentForwardPassInfo& info,
-                                 NamedTensors& outputs,
-                                 const NodeInputs*) {
-  if (const Tensor hidden = outputs.tensor_or_none(kHidden); hidden.defined()) {
-    require_finite(hidden, info.graph_walk);
-    outputs.erase(kHidden);
-  }
-  const Tensor logits = outputs.tensor_or_none(kLogits);
-  if (!logits.defined()) {
-    return;
-  }
-  outputs.set(kLogprobsEdge,
-              token_logprobs(logits,
-                             *outputs.tensor("new_token").data<int32_t>(),
-                             info.values.at<int32_t>(kNumLogprobs)));
-  outputs.erase(kLogits);
-}
-
-void LlamaSubmodule::check_stop(const CurrentForwardPassInfo& info,
-                                const NamedTensors& outputs,
-                                const InputMetadata&,
-                                std::vector<std::string_view>& stopped_loops) {
-  if (info.graph_walk != "decode") {
-    return;
-  }
-  const auto* stops = info.values.find<std::vector<int32_t>>(kStopTokenIds);
-  const int32_t token = *outputs.tensor("new_token").data<int32_t>();
-  if (stops != nullptr && std::ranges::find(*stops, token) != stops->end()) {
-    stopped_loops.push_back(kDecodeLoop);
-  }
-}
-
-std::vector<CaptureConfig> LlamaSubmodule::get_capture_configs(Device, int) {
-  CaptureConfig decode;
-  decode.capture_graph_walk = "decode";
-  decode.capture_batch_sizes = {1, 2, 4, 8, 16};
-  decode.caps_eager_batch_size = false;
-  decode.make_node_input = [](int64_t seq_len) {
-    auto inputs = std::make_unique<ARNodeInputs>();
-    inputs->input_ids = Tensor::zeros({seq_len}, DType::kI32);
-    inputs->input_seq_len = seq_len;
-    return inputs;
-  };
-  return {decode};
 }
 
 }  // namespace mstar::llama

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "mstar/base/check.h"
 #include "mstar/base/error.h"
@@ -12,7 +13,6 @@ namespace mstar::whisper {
 
 namespace {
 
-constexpr std::string_view kDecodeLoop = "decode_loop";
 constexpr float kNever = -1e30F;
 
 // Tensors of one shape and type below each other.
@@ -137,7 +137,9 @@ BatchedModelOutput AudioEncoderSubmodule::forward_batched(
 DecoderSubmodule::DecoderSubmodule(std::unique_ptr<WhisperDecoder> decoder,
                                    std::vector<int32_t> language_tokens,
                                    DType activation_dtype)
-    : decoder_(std::move(decoder)), activation_dtype_(activation_dtype) {
+    : TokenNodeSubmodule(std::string(kDecode), "decode_loop"),
+      decoder_(std::move(decoder)),
+      activation_dtype_(activation_dtype) {
   if (language_tokens.empty()) {
     return;
   }
@@ -174,10 +176,6 @@ std::unique_ptr<NodeInputs> DecoderSubmodule::prepare_inputs(std::string_view,
     prepared->tensor_inputs.set("audio_embeds", embeds);
   }
   return prepared;
-}
-
-bool DecoderSubmodule::can_batch(const ExecutingBatch&, std::span<NodeInputs* const>) {
-  return true;
 }
 
 int DecoderSubmodule::max_batch_size(std::string_view graph_walk) const {
@@ -223,10 +221,9 @@ ForwardArgs DecoderSubmodule::preprocess(std::string_view,
   return args;
 }
 
-// The drawn tokens, [rows] i32.
-Tensor DecoderSubmodule::run(std::string_view graph_walk,
-                             const ModelInputsFromEngine& engine_inputs,
-                             const ForwardArgs& args) const {
+TokenNodeSubmodule::Drawn DecoderSubmodule::draw(std::string_view graph_walk,
+                                                 const ModelInputsFromEngine& engine_inputs,
+                                                 ForwardArgs& args) {
   Stream& stream = *engine_inputs.stream;
   const AttentionContext context{engine_inputs.context, kMainLabel, 0};
   if (const Tensor embeds = args.tensors.tensor_or_none("audio_embeds"); embeds.defined()) {
@@ -250,56 +247,16 @@ Tensor DecoderSubmodule::run(std::string_view graph_walk,
       ops::add(stream, own, language_mask_, own);
     }
   }
-  Tensor tokens = stream.empty({num_rows}, DType::kI32);
+  Drawn drawn;
+  drawn.output = graph_walk == kDetect ? "language_token" : "new_token";
+  drawn.drawing.resize(static_cast<size_t>(num_rows));
+  std::iota(drawn.drawing.begin(), drawn.drawing.end(), 0);
+  drawn.hidden = last;
+  drawn.logits.resize(drawn.drawing.size());
+  drawn.tokens = stream.empty({num_rows}, DType::kI32);
   Tensor probs;
-  sampler_->sample(stream, *engine_inputs.context, sampler, 0, logits, tokens, probs);
-  return tokens;
-}
-
-NamedTensors DecoderSubmodule::forward(std::string_view graph_walk,
-                                       const ModelInputsFromEngine& engine_inputs,
-                                       ForwardArgs& args) {
-  NamedTensors outputs;
-  outputs.set(graph_walk == kDetect ? "language_token" : "new_token",
-              run(graph_walk, engine_inputs, args));
-  return outputs;
-}
-
-BatchedModelOutput DecoderSubmodule::forward_batched(std::string_view graph_walk,
-                                                     const ModelInputsFromEngine& engine_inputs,
-                                                     ForwardArgs& args) {
-  BatchedModelOutput output;
-  output.row_outputs.emplace().set(graph_walk == kDetect ? "language_token" : "new_token",
-                                   run(graph_walk, engine_inputs, args));
-  return output;
-}
-
-void DecoderSubmodule::check_stop(const CurrentForwardPassInfo& info,
-                                  const NamedTensors& outputs,
-                                  const InputMetadata&,
-                                  std::vector<std::string_view>& stopped_loops) {
-  if (info.graph_walk != kDecode) {
-    return;
-  }
-  const auto* stops = info.values.find<std::vector<int32_t>>(kStopTokenIds);
-  const int32_t token = *outputs.tensor("new_token").data<int32_t>();
-  if (stops != nullptr && std::ranges::find(*stops, token) != stops->end()) {
-    stopped_loops.push_back(kDecodeLoop);
-  }
-}
-
-std::vector<CaptureConfig> DecoderSubmodule::get_capture_configs(Device, int) {
-  CaptureConfig decode;
-  decode.capture_graph_walk = kDecode;
-  decode.capture_batch_sizes = {1, 2, 4, 8, 16};
-  decode.caps_eager_batch_size = false;
-  decode.make_node_input = [](int64_t seq_len) {
-    auto inputs = std::make_unique<ARNodeInputs>();
-    inputs->input_ids = Tensor::zeros({seq_len}, DType::kI32);
-    inputs->input_seq_len = seq_len;
-    return inputs;
-  };
-  return {decode};
+  sampler_->sample(stream, *engine_inputs.context, sampler, 0, logits, drawn.tokens, probs);
+  return drawn;
 }
 
 }  // namespace mstar::whisper

@@ -3,7 +3,7 @@
 #include <memory>
 #include <vector>
 
-#include "mstar/engine/submodule.h"
+#include "mstar/models/common/token_node.h"
 #include "mstar/models/whisper/transformer.h"
 #include "mstar/resources/attention.h"
 #include "mstar/resources/sampler.h"
@@ -67,7 +67,7 @@ class AudioEncoderSubmodule : public NodeSubmodule {
 //        audio_embeds    [max_source_positions, d_model], in a request's first walk
 //   out  new_token       [1] i32, of the vocabulary
 //        language_token  [1] i32, one of the languages' (walk "detect_language")
-class DecoderSubmodule : public ARNodeSubmodule {
+class DecoderSubmodule : public TokenNodeSubmodule {
  public:
   DecoderSubmodule(std::unique_ptr<WhisperDecoder> decoder,
                    std::vector<int32_t> language_tokens,
@@ -80,7 +80,6 @@ class DecoderSubmodule : public ARNodeSubmodule {
                                              const NamedTensors& inputs,
                                              const PrepareContext& context) override;
 
-  bool can_batch(const ExecutingBatch& batch, std::span<NodeInputs* const> inputs) override;
   int max_batch_size(std::string_view graph_walk) const override;
 
   bool declare_step(std::string_view graph_walk,
@@ -94,25 +93,10 @@ class DecoderSubmodule : public ARNodeSubmodule {
                          const ModelInputsFromEngine& engine_inputs,
                          std::span<NodeInputs* const> inputs) override;
 
-  NamedTensors forward(std::string_view graph_walk,
-                       const ModelInputsFromEngine& engine_inputs,
-                       ForwardArgs& args) override;
-
-  BatchedModelOutput forward_batched(std::string_view graph_walk,
-                                     const ModelInputsFromEngine& engine_inputs,
-                                     ForwardArgs& args) override;
-
-  void check_stop(const CurrentForwardPassInfo& info,
-                  const NamedTensors& outputs,
-                  const InputMetadata& metadata,
-                  std::vector<std::string_view>& stopped_loops) override;
-
-  std::vector<CaptureConfig> get_capture_configs(Device device, int tp_world_size) override;
-
  private:
-  Tensor run(std::string_view graph_walk,
+  Drawn draw(std::string_view graph_walk,
              const ModelInputsFromEngine& engine_inputs,
-             const ForwardArgs& args) const;
+             ForwardArgs& args) override;
 
   std::unique_ptr<WhisperDecoder> decoder_;
   DType activation_dtype_;
@@ -127,8 +111,5 @@ class DecoderSubmodule : public ARNodeSubmodule {
   PositionResource* positions_ = nullptr;
   SamplerResource* sampler_ = nullptr;
 };
-
-// Tokens that end the text, kept in CurrentForwardPassInfo::values under this name.
-inline constexpr std::string_view kStopTokenIds = "stop_token_ids";
 
 }  // namespace mstar::whisper
