@@ -119,6 +119,11 @@ bool is_group(std::string_view shard_id) {
   return shard_id.ends_with(':');
 }
 
+// A vector for a matrix of one row: GGUF writes such matrices without their first dim.
+bool is_only_row(const Shape& shape, const Shape& expected) {
+  return shape.size() == 1 && expected.size() == 2 && expected[0] == 1 && expected[1] == shape[0];
+}
+
 // Indices of the group's shards; empty when there is none, or when their shapes differ.
 std::vector<int> group_members(const std::vector<ShardSpec>& shards, std::string_view shard_id) {
   std::vector<int> members;
@@ -165,7 +170,7 @@ Misfit Parameter::misfit(const Shape& shape, DType dtype, std::string_view shard
             str_cat("no shard \"", shard_id, "\", expected one of ", str_join(ids, ", "))};
   }
   const Shape& expected = whole ? whole_ : shards_[static_cast<size_t>(shard)].shape;
-  if (!(shape == expected)) {
+  if (!(shape == expected) && !is_only_row(shape, expected)) {
     return {Misfit::Kind::kShape,
             str_cat("shape ", to_string(shape), ", expected ", to_string(expected))};
   }
@@ -190,7 +195,8 @@ void Parameter::load(const Tensor& loaded, std::string_view shard_id) {
   }
   const int shard = find_shard(shard_id);
   if (shard >= 0) {
-    load_piece(shard, loaded);
+    const Shape& expected = shards_[static_cast<size_t>(shard)].shape;
+    load_piece(shard, is_only_row(loaded.shape(), expected) ? loaded.view(expected) : loaded);
     return;
   }
   for (size_t index = 0; index < shards_.size(); ++index) {

@@ -300,6 +300,7 @@ void add_lm_kinds(Registry& registry) {
   }
   // Beside the decoding of its tensors (checkpoint_kinds.cc).
   registry.add_prefix("gguf_", run_gguf_model);
+  registry.add_prefix("moe_gguf_", run_gguf_model);
   registry.add_prefix("story", run_story);
 }
 
