@@ -41,7 +41,7 @@ def judge_frame(picture):
     distance = np.sqrt(((image - ground) ** 2).sum(2))
     top = np.sort(distance.ravel())[-max(8, height * width // 50) :]
     peak = float(np.median(top))
-    seen = dict(ground=_nearest(GROUNDS, ground), colour=None, shape=None, area=0.0, x=0.5, y=0.5, fit=0.0, clear=0.0)
+    seen = dict(ground=_nearest(GROUNDS, ground), colour=None, shape=None, area=0.0, x=0.5, y=0.5, fit=0.0, clear=0.0, fits={})
     mask = np.clip(distance / max(peak, 1e-3), 0, 1)
     hard = mask > 0.5
     if hard.sum() < height * width / 100 or peak < 32:
@@ -58,8 +58,13 @@ def judge_frame(picture):
         radius = math.sqrt(total / world.unit_area(shape))
         fits[shape] = max(_correlation(soft, _soft_template(shape, cx, cy, radius * s, height, width)) for s in SCALES)
     order = sorted(fits, key=fits.get, reverse=True)
-    seen.update(shape=order[0], fit=fits[order[0]], clear=fits[order[0]] - fits[order[1]])
+    seen.update(shape=order[0], fit=fits[order[0]], clear=fits[order[0]] - fits[order[1]], fits=fits)
     return seen
+
+
+def fit_of(picture, shape):
+    """Best correlation of the picture's mask with this shape, 1 for a perfect drawing, 0 where nothing stands out."""
+    return judge_frame(picture)["fits"].get(shape, 0.0)
 
 
 def judge_clip(clip):
