@@ -11,7 +11,8 @@ help:
 	@echo "make check   what every change must pass (.ci/run)"
 	@echo "make format  format the C++ files"
 
-demo: build
+demo: setup
+	@tools/build.sh release $(BUILD_JOBS) mstar
 	@tools/demo.sh
 
 test: setup
