@@ -82,7 +82,8 @@ std::vector<GoldenCase> read_cases(const std::string& folder) {
   const std::string path = str_cat(folder, "/cases.json");
   const Json json = Json::parse(read_text_file(path), path);
   const Json* format = json.find("format");
-  if (format == nullptr || !format->is_integer() || format->get_int() != 1) {
+  // Folders recorded before the format had a number have none.
+  if (format != nullptr && (!format->is_integer() || format->get_int() != 1)) {
     throw Error(ErrorCode::kInvalidArgument, str_cat("[", path, "] is not of format 1"));
   }
   std::vector<GoldenCase> cases;
@@ -92,6 +93,11 @@ std::vector<GoldenCase> read_cases(const std::string& folder) {
     golden.name = record.at("name").get_string();
     const Json* config = record.find("config");  // lists of texts have none
     golden.config = config != nullptr ? *config : Json::object();
+    // The folder of weights stands beside the configuration or in it.
+    if (const Json* weights = record.find("weights");
+        weights != nullptr && !golden.config.contains("weights")) {
+      golden.config.set("weights", *weights);
+    }
     if (const Json* classes = golden.config.find("class")) {
       if (classes->is_string()) {
         golden.classes.push_back(classes->get_string());

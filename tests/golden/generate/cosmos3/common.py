@@ -416,11 +416,11 @@ class Store:
             "tolerance": allowed,
             "tensors": described,
         }
-        entry["config"] = dict(config or {})
+        if config:
+            entry["config"] = dict(config)
         if weights:
-            entry["weights"] = entry["config"]["weights"] = weights
+            entry["weights"] = weights
         known = json.loads(self.index.read_text()) if self.index.exists() else {"cases": []}
-        known["format"] = 1
         known["config"] = self.cfg["name"]
         known["metric"] = "an output passes when |got - want| <= atol + rtol * |want|, or when equal where exact is true"
         known["cases"] = sorted([c for c in known["cases"] if c["name"] != name] + [entry], key=lambda c: c["name"])
