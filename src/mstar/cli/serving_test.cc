@@ -680,7 +680,8 @@ TEST(Serving, AThousandKilledRequestsLeaveNothing) {
   const auto kill_some = [&](size_t left) {
     while (running.size() > left) {
       const size_t victim = random() % running.size();
-      if (random() % 2 == 0) {
+      // Most die wherever they are: while one is waited for, the others come to their end.
+      if (random() % 6 == 0) {
         running[victim].second->wait_for_tokens(static_cast<int64_t>(random() % 6));
       }
       running[victim].first.cancel();
@@ -707,7 +708,7 @@ TEST(Serving, AThousandKilledRequestsLeaveNothing) {
       ASSERT_EQ(answer->code(), ErrorCode::kCancelled) << text;
     }
   }
-  EXPECT_GT(num_cancelled, 200);  // on a loaded machine many end before their turn to be killed
+  EXPECT_GT(num_cancelled, 500);
   EXPECT_EQ(served.ask(whole.prompt, whole.parameters)->wait(), fresh);
   std::vector<Question> together(8, {prompt_of(10, 3), R"({"temperature":0,"max_tokens":12})"});
   EXPECT_EQ(all_at_once(served, together), one_by_one(served, together));
