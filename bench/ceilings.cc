@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "mstar/kernels/cpu/amx-inl.h"
 #include "mstar/kernels/cpu/isa.h"
 #include "mstar/tensor/tensor.h"
 
@@ -139,6 +140,24 @@ MSTAR_PROBE("avx2") double probe_int8_avx2() {
   return static_cast<double>(kSteps) * 12 * 32;
 }
 
+// Only after best_isa() asked for the registers.
+double probe_bf16_amx() {
+  amx::TileShapes shapes;
+  for (int tile = 0; tile < 6; ++tile) {
+    shapes.set(tile, amx::kAmxRows);
+  }
+  amx::configure_tiles(shapes);  // and zero
+  constexpr int64_t kProducts = kSteps / 10;
+  for (int64_t step = 0; step < kProducts; ++step) {
+    amx::dot_bf16_tiles<0, 4, 5>();
+    amx::dot_bf16_tiles<1, 4, 5>();
+    amx::dot_bf16_tiles<2, 4, 5>();
+    amx::dot_bf16_tiles<3, 4, 5>();
+  }
+  amx::release_tiles();
+  return static_cast<double>(kProducts) * 4 * 2 * 16 * 16 * 32;
+}
+
 #endif  // x86
 
 double probe_f32_portable() {
@@ -241,9 +260,12 @@ Ceilings measure_ceilings(ThreadPool& pool) {
   ceilings.f32_flops = rate(pool, wide ? probe_f32_avx512 : probe_f32_avx2);
   ceilings.bf16_flops = ceilings.f32_flops;
   ceilings.int8_ops = rate(pool, probe_int8_avx2);
-  if (active_isa() == Isa::kAvx512Bf16) {
+  if (active_isa() >= Isa::kAvx512Bf16) {
     ceilings.bf16_flops = rate(pool, probe_bf16_avx512);
     ceilings.int8_ops = rate(pool, probe_int8_avx512);
+  }
+  if (active_isa() == Isa::kAmx) {
+    ceilings.bf16_flops = rate(pool, probe_bf16_amx);
   }
 #endif
   return ceilings;

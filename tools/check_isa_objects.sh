@@ -9,7 +9,7 @@ status=0
 found=0
 while IFS= read -r -d '' object; do
   found=1
-  set_name=$(sed -E 's,.*_(portable|avx512_bf16|avx512|avx2)\.dir/.*,\1,' <<<"$object")
+  set_name=$(sed -E 's,.*_(portable|avx512_bf16|avx512|avx2|amx)\.dir/.*,\1,' <<<"$object")
   [ "$set_name" = portable ] && continue
   # Symbols of nested names: _ZN5mstar<length><set>…
   own="^_ZN[A-Z]*5mstar${#set_name}${set_name}[0-9]"
@@ -19,7 +19,7 @@ while IFS= read -r -d '' object; do
     echo "$object defines symbols that other sets' objects may be given:"
     c++filt <<<"$weak" | sed 's/^/  /'
   fi
-done < <(find "$build" -path '*_avx*.dir/*' -name '*.o' -print0)
+done < <(find "$build" \( -path '*_avx*.dir/*' -o -path '*_amx.dir/*' \) -name '*.o' -print0)
 if [ "$found" = 0 ]; then
   echo "no objects of instruction sets in $build: build first" >&2
   exit 2

@@ -13,7 +13,7 @@ namespace mstar {
 // What this processor offers, weakest first.
 inline std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx}) {
     if (isa <= best_isa()) {
       isas.push_back(isa);
     }

@@ -15,7 +15,7 @@ constexpr const char* kUsage =
     "  --model FOLDER  model or tokenizer of cases that do not name one\n"
     "  --only PATTERN  cases whose name contains PATTERN, or matches it with *\n"
     "  --threads N     compute threads (2)\n"
-    "MSTAR_ISA=portable|avx2|avx512|avx512_bf16 chooses the kernels.\n"
+    "MSTAR_ISA=portable|avx2|avx512|avx512_bf16|amx chooses the kernels.\n"
     "Exit code: 0 all passed, 1 a case failed, 2 the call or a folder is wrong.\n";
 
 mstar::golden::GoldenOptions parse(int argc, char** argv) {

@@ -7,11 +7,19 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
 namespace mstar {
 
 namespace {
 
-constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16};
+constexpr Isa kAll[] = {Isa::kPortable, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx};
 
 std::atomic<int> chosen{-1};
 
@@ -24,6 +32,52 @@ void check_offered(Isa isa) {
                         to_string(best_isa())));
   }
 }
+
+#if defined(__x86_64__) && defined(__linux__)
+// The tiles' registers are 8 KiB of state that Linux saves for those who asked for them
+// (Documentation/arch/x86/xstate.rst).
+bool may_use_tiles() {
+  constexpr unsigned kAmxBf16 = 1U << 22;  // CPUID 7.0 edx
+  constexpr unsigned kAmxTile = 1U << 24;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
+      (edx & (kAmxBf16 | kAmxTile)) != (kAmxBf16 | kAmxTile)) {
+    return false;
+  }
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#else
+bool may_use_tiles() {
+  return false;
+}
+#endif
+
+#if defined(__x86_64__)
+Isa find_best_isa() {
+  // The compiler's helpers also ask the operating system whether it saves the registers.
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+      !__builtin_cpu_supports("f16c")) {
+    return Isa::kPortable;
+  }
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
+    return Isa::kAvx2;
+  }
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) {
+    return Isa::kAvx512;
+  }
+  return may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
+}
+#else
+Isa find_best_isa() {
+  return Isa::kPortable;
+}
+#endif
 
 Isa from_environment() {
   const char* name = std::getenv("MSTAR_ISA");
@@ -38,7 +92,8 @@ Isa from_environment() {
   }
   throw Error(
       ErrorCode::kInvalidArgument,
-      str_cat("[MSTAR_ISA] found \"", name, "\", expected portable, avx2, avx512 or avx512_bf16"));
+      str_cat(
+          "[MSTAR_ISA] found \"", name, "\", expected portable, avx2, avx512, avx512_bf16 or amx"));
 }
 
 }  // namespace
@@ -49,28 +104,14 @@ const char* to_string(Isa isa) {
     case Isa::kAvx2: return "avx2";
     case Isa::kAvx512: return "avx512";
     case Isa::kAvx512Bf16: return "avx512_bf16";
+    case Isa::kAmx: return "amx";
   }
   return "unknown";
 }
 
 Isa best_isa() {
-#if defined(__x86_64__)
-  // The compiler's helpers also ask the operating system whether it saves the registers.
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
-      !__builtin_cpu_supports("f16c")) {
-    return Isa::kPortable;
-  }
-  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
-    return Isa::kAvx2;
-  }
-  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni")) {
-    return Isa::kAvx512;
-  }
-  return Isa::kAvx512Bf16;
-#else
-  return Isa::kPortable;
-#endif
+  static const Isa best = find_best_isa();
+  return best;
 }
 
 Isa active_isa() {

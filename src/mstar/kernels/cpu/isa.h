@@ -8,12 +8,15 @@ namespace mstar {
 //   kAvx2        AVX2, FMA, F16C
 //   kAvx512      and AVX-512 F, BW, DQ, VL
 //   kAvx512Bf16  and AVX512_BF16, AVX512_VNNI
-enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+//   kAmx         and AMX_TILE, AMX_BF16: the kernels of kAvx512Bf16, but products of bf16 go
+//                through the tiles
+enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
-// "portable", "avx2", "avx512", "avx512_bf16".
+// "portable", "avx2", "avx512", "avx512_bf16", "amx".
 const char* to_string(Isa isa);
 
-// The strongest set this processor and its operating system offer.
+// The strongest set this processor and its operating system offer. The first call asks Linux for
+// the tiles' registers, for the whole process.
 Isa best_isa();
 
 // What the kernels use: best_isa(), or the one that the environment variable MSTAR_ISA names.
@@ -27,14 +30,16 @@ Isa active_isa();
 void set_active_isa(Isa isa);
 
 // The entry of the active set; every SIMD file of kernels/cpu is compiled once per set, in the
-// namespace of its name.
+// namespace of its name. kAmx has few files of its own (cpu/*_amx.cc), which are chosen where they
+// are used.
 template <typename T>
 T by_isa(T portable, T avx2, T avx512, T avx512_bf16) {
   switch (active_isa()) {
     case Isa::kPortable: return portable;
     case Isa::kAvx2: return avx2;
     case Isa::kAvx512: return avx512;
-    case Isa::kAvx512Bf16: return avx512_bf16;
+    case Isa::kAvx512Bf16:
+    case Isa::kAmx: return avx512_bf16;
   }
   return portable;
 }

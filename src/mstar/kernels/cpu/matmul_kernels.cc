@@ -45,6 +45,7 @@ const FormatKernels& int8_kernels(DType dtype) {
 const FormatKernels& format_kernels(DType dtype, PackedX form) {
   switch (form) {
     case PackedX::kBF16Pairs: return format_bf16_dot;
+    case PackedX::kBF16Tiles: break;  // not here
     case PackedX::kInt8:
     case PackedX::kInt8Nibbles: return int8_kernels(dtype);
     case PackedX::kF32: break;
@@ -256,13 +257,14 @@ void decode(const WeightPanels& weight, int64_t panel, float* out) {
 
 }  // namespace
 
-extern const MatmulKernels matmul_kernel_table{kTileRows,
-                                               kPanel,
-                                               format_bf16_dot.block > 0,
-                                               kScratchFloats,
-                                               &panel_step,
-                                               &matmul_pack_rows,
-                                               &run,
-                                               &decode};
+extern const MatmulKernels matmul_kernel_table{
+    kTileRows,
+    kPanel,
+    format_bf16_dot.block > 0 ? PackedX::kBF16Pairs : PackedX::kF32,
+    kScratchFloats,
+    &panel_step,
+    &matmul_pack_rows,
+    &run,
+    &decode};
 
 }  // namespace mstar::MSTAR_ISA_NAMESPACE

@@ -22,17 +22,19 @@ struct WeightPanels {
 // Activations rearranged for the kernels: rows are cut into tiles of nearly equal height (tile t
 // of T holds rows [t * m / T, (t + 1) * m / T)), each stored k-major. With h rows in a tile:
 enum class PackedX : uint8_t {
-  kF32,          // [k_padded][h] f32
-  kBF16Pairs,    // [k_padded / 2][h][2] bf16
-  kInt8,         // blocks of 32 k: [h] f32 scales, [h] sums of the first and of the last 16 codes
-                 // as i16 side by side, [8][h][4] i8 codes
+  kF32,        // [k_padded][h] f32
+  kBF16Pairs,  // [k_padded / 2][h][2] bf16
+  kBF16Tiles,  // in stretches of k: [k / 32][h][32] bf16; tiles have 16 rows, the last what is left
+  kInt8,       // blocks of 32 k: [h] f32 scales, [h] sums of the first and of the last 16 codes
+               // as i16 side by side, [8][h][4] i8 codes
   kInt8Nibbles,  // the same, each eight codes in the order 0, 2, 4, 6, 1, 3, 5, 7
 };
 
 inline int64_t packed_row_bytes(PackedX form, int64_t k_padded) {
   switch (form) {
     case PackedX::kF32: return 4 * k_padded;
-    case PackedX::kBF16Pairs: return 2 * k_padded;
+    case PackedX::kBF16Pairs:
+    case PackedX::kBF16Tiles: return 2 * k_padded;
     case PackedX::kInt8:
     case PackedX::kInt8Nibbles: break;
   }
@@ -43,7 +45,7 @@ struct PackRowsParams {
   const void* x = nullptr;
   int64_t x_stride = 0;  // elements
   bool x_is_bf16 = false;
-  PackedX form = PackedX::kF32;  // kBF16Pairs takes bf16 only
+  PackedX form = PackedX::kF32;  // kBF16Pairs and kBF16Tiles take bf16 only
   int64_t m = 0;
   int64_t k = 0;
   int64_t k_padded = 0;
@@ -81,7 +83,7 @@ struct MatmulRange {
 struct MatmulKernels {
   int tile_rows;           // most rows of a tile
   int panel_width;         // features of a panel
-  bool dots_bf16;          // bf16 x bf16 goes through the machine's dot product
+  PackedX bf16_form;       // of bf16 activations that meet bf16 weights
   int64_t scratch_floats;  // rows x features that one task's range may span
   // Panels that are taken at once for m rows: ranges should hold whole multiples.
   int64_t (*panel_step)(DType dtype, PackedX form, int64_t m);
@@ -91,11 +93,21 @@ struct MatmulKernels {
   void (*decode)(const WeightPanels& weight, int64_t panel, float* out);
 };
 
+// Most rows of a tile in that form.
+inline int rows_of_tile(const MatmulKernels& kernels, PackedX form) {
+  return form == PackedX::kBF16Tiles ? 16 : kernels.tile_rows;
+}
+
 inline int64_t num_row_tiles(int64_t m, int tile_rows) {
   return (m + tile_rows - 1) / tile_rows;
 }
 
 }  // namespace mstar
+
+// cpu/matmul_amx.cc; everything but kBF16Tiles is avx512_bf16's.
+namespace mstar::amx {
+extern const MatmulKernels matmul_kernel_table;
+}
 
 MSTAR_DECLARE_PER_ISA(extern const MatmulKernels matmul_kernel_table;
                       void matmul_pack_rows(const PackRowsParams& params,

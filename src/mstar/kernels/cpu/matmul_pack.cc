@@ -162,6 +162,7 @@ void matmul_pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_
       case PackedX::kBF16Pairs:
         pack_pairs(p, first, rows, reinterpret_cast<uint32_t*>(out), AllRows{});
         break;
+      case PackedX::kBF16Tiles: break;  // matmul_amx.cc
       case PackedX::kInt8:
       case PackedX::kInt8Nibbles: pack_int8(p, first, rows, out); break;
     }

@@ -40,6 +40,7 @@ const MatmulKernels& matmul_kernels(Isa isa) {
     case Isa::kAvx2: return avx2::matmul_kernel_table;
     case Isa::kAvx512: return avx512::matmul_kernel_table;
     case Isa::kAvx512Bf16: return avx512_bf16::matmul_kernel_table;
+    case Isa::kAmx: return amx::matmul_kernel_table;
   }
 #endif
   (void)isa;
@@ -257,8 +258,7 @@ PackedX PackedWeight::Data::form_of(DType x) const {
   if (int8_activations) {
     return dtype == DType::kQ8_0 ? PackedX::kInt8 : PackedX::kInt8Nibbles;
   }
-  const bool dots = dtype == DType::kBF16 && x == DType::kBF16 && matmul_kernels(isa).dots_bf16;
-  return dots ? PackedX::kBF16Pairs : PackedX::kF32;
+  return dtype == DType::kBF16 && x == DType::kBF16 ? matmul_kernels(isa).bf16_form : PackedX::kF32;
 }
 
 PackedWeight PackedWeight::pack(const Tensor& weight,
@@ -277,9 +277,13 @@ PackedWeight PackedWeight::pack(const Tensor& weight,
   data->int8_activations = activations == Activations::kInt8 && is_quantized(data->dtype);
   data->isa = active_isa();
   data->panel_width = matmul_kernels(data->isa).panel_width;
-  const int block = panel_block_size(data->dtype);
+  int block = panel_block_size(data->dtype);
+  if (data->dtype == DType::kBF16 && matmul_kernels(data->isa).bf16_form == PackedX::kBF16Tiles) {
+    block = 32;  // a tile's worth
+  }
   data->k_padded = ceil_div(data->k, block) * block;
-  data->panel_bytes = data->k_padded / block * panel_block_bytes(data->dtype) * data->panel_width;
+  data->panel_bytes = data->k_padded / panel_block_size(data->dtype) *
+                      panel_block_bytes(data->dtype) * data->panel_width;
   data->panel_bytes = (data->panel_bytes + 63) / 64 * 64;  // panels begin at cache lines
   const int64_t num_panels = ceil_div(data->n, data->panel_width);
   data->panels = Tensor::empty({num_panels * data->panel_bytes}, DType::kU8);

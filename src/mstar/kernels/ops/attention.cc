@@ -111,7 +111,7 @@ int32_t block_rows(const AttentionParams& p, int num_threads) {
   constexpr int64_t kFewestRows = 24;
   const int64_t group = p.num_heads / p.num_kv_heads;
   // Where pairs of bf16 are dotted, packing weighs twice as much, and there the cache is larger.
-  const bool wide = p.kv.dtype == DType::kBF16 && active_isa() == Isa::kAvx512Bf16;
+  const bool wide = p.kv.dtype == DType::kBF16 && active_isa() >= Isa::kAvx512Bf16;
   const int64_t most_floats = wide ? 60 << 10 : 24 << 10;
   int64_t rows = std::min<int64_t>(wide ? 480 : 192, most_floats / std::max(p.head_dim, 1));
   if (num_threads > 1) {

@@ -43,12 +43,20 @@ struct Grid {
 // Rows that one task takes: as many as keep their activations for a stretch of k in the
 // second-level cache.
 constexpr int64_t kTaskRows = 192;
+// Tiles are so fast that weights would arrive too slowly for so few rows.
+constexpr int64_t kTaskRowsOfTiles = 384;
+
+int64_t task_rows(PackedX form) {
+  return form == PackedX::kBF16Tiles ? kTaskRowsOfTiles : kTaskRows;
+}
 
 // Bytes of weight that make a task of a few rows: enough to keep the memory's prefetchers going,
 // few enough that the threads finish together.
 constexpr int64_t kTaskBytes = 128 << 10;
 // Tasks for each thread where rows are many: the last one idles the others for half of itself.
 constexpr int64_t kTasksPerThread = 32;
+// Tiles want broad tasks, or the activations are read too often.
+constexpr int64_t kTasksOfTiles = 8;
 
 Grid make_grid(const CpuStream& stream,
                const MatmulKernels& kernels,
@@ -56,19 +64,21 @@ Grid make_grid(const CpuStream& stream,
                PackedX form,
                int64_t m) {
   Grid grid;
-  grid.num_tiles = num_row_tiles(m, kernels.tile_rows);
+  const int tile_rows = rows_of_tile(kernels, form);
+  grid.num_tiles = num_row_tiles(m, tile_rows);
   grid.num_panels = ceil_div(weight.n, kernels.panel_width);
-  grid.row_tasks = ceil_div(m, kTaskRows);
+  grid.row_tasks = ceil_div(m, task_rows(form));
   grid.tiles_per_task = ceil_div(grid.num_tiles, grid.row_tasks);
   grid.row_tasks = ceil_div(grid.num_tiles, grid.tiles_per_task);
   const int64_t step = kernels.panel_step(weight.dtype, form, m);
   int64_t wanted = kTaskBytes / std::max<int64_t>(weight.panel_bytes, 1);
   if (grid.num_tiles > 4) {
-    const int64_t tasks = kTasksPerThread * stream.num_threads();
+    const int64_t per_thread = form == PackedX::kBF16Tiles ? kTasksOfTiles : kTasksPerThread;
+    const int64_t tasks = per_thread * stream.num_threads();
     wanted = std::max<int64_t>(8, grid.num_panels * grid.row_tasks / tasks);
   }
   const int64_t most =
-      kernels.scratch_floats / (grid.tiles_per_task * kernels.tile_rows * kernels.panel_width);
+      kernels.scratch_floats / (grid.tiles_per_task * tile_rows * kernels.panel_width);
   grid.panels_per_task = std::max(step, std::min(wanted, most) / step * step);
   grid.panel_tasks = ceil_div(grid.num_panels, grid.panels_per_task);
   return grid;
@@ -82,7 +92,7 @@ struct PackParams {
 };
 
 void enqueue_pack(CpuStream& stream, const MatmulKernels& kernels, const PackRowsParams& rows) {
-  PackParams params{rows, &kernels, num_row_tiles(rows.m, kernels.tile_rows), 1};
+  PackParams params{rows, &kernels, num_row_tiles(rows.m, rows_of_tile(kernels, rows.form)), 1};
   if (rows.m * rows.k >= 32 << 10) {  // below, waking another thread costs more
     params.num_tasks =
         static_cast<int>(std::min<int64_t>(params.num_tiles, int64_t{4} * stream.num_threads()));
@@ -97,8 +107,9 @@ void enqueue_pack(CpuStream& stream, const MatmulKernels& kernels, const PackRow
 // Rows packed at a time, so that the copy of a long prompt's activations stays small.
 int64_t rows_per_pass(int64_t k) {
   constexpr int64_t kPassBytes = 16 << 20;
-  return std::max<int64_t>(kTaskRows,
-                           kPassBytes / 4 / std::max<int64_t>(k, 1) / kTaskRows * kTaskRows);
+  constexpr int64_t kStep = 3 * kTaskRowsOfTiles;
+  static_assert(kStep % kTaskRows == 0);
+  return std::max<int64_t>(kStep, kPassBytes / 4 / std::max<int64_t>(k, 1) / kStep * kStep);
 }
 
 void set_epilogue(const Epilogue& epilogue, const Tensor& out, MatmulProblem& problem) {
@@ -248,8 +259,9 @@ void run_grouped(const GroupedParams<kCapacity>& p, int task) {
               first * packed_row_bytes(p.pack.form, p.pack.k_padded);
   problem.weight.data = p.panels[expert];
   problem.weight.row_scales = p.row_scales[expert];
-  const int64_t num_tiles = num_row_tiles(rows, p.kernels->tile_rows);
-  const int64_t step = kTaskRows / p.kernels->tile_rows;
+  const int tile_rows = rows_of_tile(*p.kernels, p.pack.form);
+  const int64_t num_tiles = num_row_tiles(rows, tile_rows);
+  const int64_t step = kTaskRows / tile_rows;
   const int64_t panel_begin = task % p.panel_tasks * p.panels_per_task;
   const int64_t panel_end = std::min(p.num_panels, panel_begin + p.panels_per_task);
   for (int64_t tile = 0; tile < num_tiles; tile += step) {
@@ -267,7 +279,7 @@ void pack_grouped(const GroupedParams<kCapacity>& p, int expert) {
   }
   rows.x = row_at(rows.x, rows.x_is_bf16, first * rows.x_stride);
   rows.out = static_cast<std::byte*>(rows.out) + first * packed_row_bytes(rows.form, rows.k_padded);
-  p.kernels->pack_rows(rows, 0, num_row_tiles(rows.m, p.kernels->tile_rows));
+  p.kernels->pack_rows(rows, 0, num_row_tiles(rows.m, rows_of_tile(*p.kernels, rows.form)));
 }
 
 template <int kCapacity>
