@@ -3,6 +3,7 @@
 Pure Python, no dependency: the data generator, the tokenizer, the trainer and the evaluation all read it.
 """
 
+import itertools
 import random
 
 SHAPES = ("circle", "square", "triangle", "star")
@@ -28,6 +29,7 @@ GROUNDS = {
 SIZES = {"small": 0.19, "": 0.235, "big": 0.28}
 SIZE_JITTER = 0.006
 MOVES = ("still", "left", "right", "up", "down", "growing")
+TURNING = "turning"  # is drawn only where it is asked for, so that a circle never turns
 DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 # Where the centre of a shape stands in a picture: (x, y) offsets from the middle, in units of the free space.
 PLACES = {"": None, "on the left": (-1, None), "on the right": (1, None), "at the top": (None, -1), "at the bottom": (None, 1)}
@@ -54,11 +56,25 @@ GROW_FORMS = (
     "a growing {c} {k} on a {g} background",
     "a video of a {c} {k} growing on a {g} background",
 )
+TURN_FORMS = (
+    "a {s}{c} {k} turning on a {g} background",
+    "a turning {s}{c} {k} on a {g} background",
+    "{s}{c} {k} turning, {g} background",
+    "a video of a turning {s}{c} {k} on a {g} background",
+)
+# The first shape stands on the left, the second on the right, whether the words say so or not.
+TWO_FORMS = (
+    "a {c} {k} on the left and a {c2} {k2} on the right on a {g} background",
+    "a {c} {k} and a {c2} {k2} on a {g} background",
+    "{c} {k} on the left, {c2} {k2} on the right, {g} background",
+    "{c} {k} and {c2} {k2} on {g}",
+)
 PUSH_FORMS = (
     "a pushed {s}{c} {k} on a {g} background",
     "pushing a {s}{c} {k} on a {g} background",
 )
-KINDS = ("image", "clip", "push")
+KINDS = ("image", "two", "clip", "push")
+PICTURES = ("image", "two")  # kinds of one frame
 
 
 def held_out(shape, colour, ground):
@@ -74,13 +90,30 @@ def held_out(shape, colour, ground):
 def forms(kind, move):
     if kind == "image":
         return IMAGE_FORMS
+    if kind == "two":
+        return TWO_FORMS
     if kind == "push":
         return PUSH_FORMS
-    return {"still": STILL_FORMS, "growing": GROW_FORMS}.get(move, MOVE_FORMS)
+    return {"still": STILL_FORMS, "growing": GROW_FORMS, TURNING: TURN_FORMS}.get(move, MOVE_FORMS)
 
 
-def sample_attributes(rng, kind, novel=False):
-    """One random combination: dict(kind, shape, colour, ground, size, place, move). `novel` picks a held-out triple."""
+def can_move(shape, move):
+    """A turning circle looks like a still one, so no caption says it."""
+    return not (shape == "circle" and move == TURNING)
+
+
+def parts(a):
+    """What stands in a sample: [(shape, colour)], from left to right."""
+    return [(a["shape"], a["colour"])] + ([a["second"]] if a["kind"] == "two" else [])
+
+
+def sample_attributes(rng, kind, novel=False, move=None):
+    """One random combination: dict(kind, shape, colour, ground, size, place, move). A clip has this `move`, or one of
+    MOVES.
+
+    `novel` picks a held-out triple. Two shapes have a `second` (shape, colour) of another colour, whose triple is held
+    out exactly when the first one's is.
+    """
     while True:
         a = dict(
             kind=kind,
@@ -89,11 +122,15 @@ def sample_attributes(rng, kind, novel=False):
             ground=rng.choice(list(GROUNDS)),
             size=rng.choice(list(SIZES)),
             place=rng.choice(list(PLACES)) if kind == "image" and rng.random() < 0.6 else "",
-            move=rng.choice(MOVES) if kind == "clip" else "still",
+            move=(move or rng.choice(MOVES)) if kind == "clip" else "still",
         )
         if a["move"] == "growing":
             a["size"] = ""  # the size changes, so no caption names it
-        if held_out(a["shape"], a["colour"], a["ground"]) == novel:
+        if kind == "two":
+            a.update(size="", second=(rng.choice(SHAPES), rng.choice(list(COLOURS))))
+            if a["second"][1] == a["colour"]:
+                continue
+        if can_move(a["shape"], a["move"]) and all(held_out(*part, a["ground"]) == novel for part in parts(a)):
             return a
 
 
@@ -103,21 +140,21 @@ def caption(a, rng=random, form=None):
     text = choices[form % len(choices)] if form is not None else rng.choice(choices)
     size = a["size"] + " " if a["size"] else ""
     place = " " + a["place"] if a["place"] else ""
-    return text.format(s=size, c=a["colour"], k=a["shape"], p=place, g=a["ground"], m=a["move"])
+    k2, c2 = parts(a)[-1]
+    return text.format(s=size, c=a["colour"], k=a["shape"], p=place, g=a["ground"], m=a["move"], k2=k2, c2=c2)
 
 
 def all_captions():
-    """Every caption that can be said: the corpus of the tokenizer."""
+    """Every caption that can be said, of two shapes those with one second shape: the corpus of the tokenizer."""
     for kind in KINDS:
-        for move in MOVES if kind == "clip" else ("still",):
-            for form in range(len(forms(kind, move))):
-                for shape in SHAPES:
-                    for colour in COLOURS:
-                        for ground in GROUNDS:
-                            for size in SIZES if move != "growing" else ("",):
-                                for place in PLACES if kind == "image" else ("",):
-                                    a = dict(kind=kind, shape=shape, colour=colour, ground=ground, size=size, place=place, move=move)
-                                    yield caption(a, form=form)
+        for move in (*MOVES, TURNING) if kind == "clip" else ("still",):
+            places = PLACES if kind == "image" else ("",)
+            sizes = ("",) if move == "growing" or kind == "two" else SIZES
+            choices = itertools.product(range(len(forms(kind, move))), SHAPES, COLOURS, GROUNDS, sizes, places)
+            for form, shape, colour, ground, size, place in choices:
+                if can_move(shape, move):
+                    a = dict(kind=kind, shape=shape, colour=colour, ground=ground, size=size, place=place, move=move)
+                    yield caption(dict(a, second=(shape, colour)), form=form)
 
 
 if __name__ == "__main__":

@@ -38,21 +38,22 @@ def unit_distance(shape, x, y):
     return polygon_distance(x, y, world.POLYGONS[SHAPES[shape]])
 
 
-def draw(shape, cx, cy, radius, fg, bg, size):
-    """shape [B] indices, cx, cy, radius [B, F], fg, bg [B, 3] -> [B, 3, F, size, size]."""
+def covers(shape, cx, cy, radius, angle, size):
+    """Share of each pixel that a shape covers: shape [B] indices, cx, cy, radius, angle [B, F] -> [B, 1, F, size, size]."""
     batch, frames = cx.shape
     grid = (torch.arange(size) + 0.5) / size
-    out = torch.empty(batch, 3, frames, size, size)
-    for k in range(len(SHAPES)):
+    out = torch.empty(batch, 1, frames, size, size)
+    for k, name in enumerate(SHAPES):
         rows = (shape == k).nonzero().flatten()
         if not len(rows):
             continue
-        r = radius[rows].view(-1, frames, 1, 1)
+        r, turn = (t[rows].view(-1, frames, 1, 1) for t in (radius, angle))
         x = (grid.view(1, 1, 1, -1) - cx[rows].view(-1, frames, 1, 1)) / r
         y = (grid.view(1, 1, -1, 1) - cy[rows].view(-1, frames, 1, 1)) / r
+        if turn.any():
+            x, y = world.unturn(name, x, y, turn.cos(), turn.sin())
         x, y = (t.contiguous() for t in torch.broadcast_tensors(x, y))
-        cover = (0.5 - unit_distance(k, x, y) * r * size / world.SOFT_PIXELS).clamp(0, 1).unsqueeze(1)
-        out[rows] = bg[rows].view(-1, 3, 1, 1, 1).lerp(fg[rows].view(-1, 3, 1, 1, 1), cover)
+        out[rows, 0] = (0.5 - unit_distance(k, x, y) * r * size / world.SOFT_PIXELS).clamp(0, 1)
     return out
 
 
@@ -62,28 +63,34 @@ def render(attributes, seed, frames, size, free=0.0, wide=False):
     `free` is the share of samples in arbitrary colours, which teaches the autoencoder pictures that users bring.
     """
     rng = random.Random(seed)
-    batch = len(attributes)
-    paths, radii = torch.empty(batch, frames, 2), torch.empty(batch, frames)
-    actions = torch.zeros(batch, max(frames - 1, 1), PUSH_DIMS)
-    fg, bg = torch.empty(batch, 3), torch.empty(batch, 3)
+    colour = lambda rgb, own: torch.tensor([rng.uniform(-1, 1) for _ in range(3)]) if own else rgb
+    actions = torch.zeros(len(attributes), max(frames - 1, 1), PUSH_DIMS)
+    grounds, pieces = [], []  # a piece: row of the batch, shape, colour, [4, frames] of x, y, radius, angle
     for b, a in enumerate(attributes):
-        path, radius, pushes = world.trajectory(a, rng, frames, wide or a["kind"] == "push")
-        paths[b], radii[b] = torch.tensor(path), torch.tensor(radius)
+        places, pushes = world.layout(a, rng, frames, wide)
         if pushes is not None:
             actions[b] = torch.tensor(pushes)
-        fg[b] = COLOUR_RGB[list(captions.COLOURS).index(a["colour"])]
-        bg[b] = GROUND_RGB[list(captions.GROUNDS).index(a["ground"])]
-        if rng.random() < free:
-            fg[b], bg[b] = (torch.tensor([rng.uniform(-1, 1) for _ in range(3)]) for _ in range(2))
-    shape = torch.tensor([SHAPES.index(a["shape"]) for a in attributes])
-    return draw(shape, paths[..., 0], paths[..., 1], radii, fg, bg, size), actions
+        own = rng.random() < free
+        grounds.append(colour(GROUND_RGB[list(captions.GROUNDS).index(a["ground"])], own))
+        for (shape, name), (path, radii, turned) in zip(captions.parts(a), places):
+            rgb = colour(COLOUR_RGB[list(captions.COLOURS).index(name)], own)
+            pieces.append((b, SHAPES.index(shape), rgb, torch.tensor([*zip(*path), radii, turned])))
+    cover = covers(torch.tensor([p[1] for p in pieces]), *torch.stack([p[3] for p in pieces], 1), size)
+    pixels = torch.stack(grounds).view(-1, 3, 1, 1, 1).repeat(1, 1, frames, size, size)
+    seen = set()
+    first = [i for i, p in enumerate(pieces) if not (p[0] in seen or seen.add(p[0]))]
+    for layer in (first, sorted(set(range(len(pieces))) - set(first))):
+        rows = [pieces[i][0] for i in layer]
+        if rows:
+            pixels[rows] = pixels[rows].lerp(torch.stack([pieces[i][2] for i in layer]).view(-1, 3, 1, 1, 1), cover[layer])
+    return pixels, actions
 
 
-def batch(kind, count, seed, size, frames=None, free=0.0, novel=False, wide=False):
+def batch(kind, count, seed, size, frames=None, free=0.0, novel=False, wide=False, move=None):
     """A random batch of one kind: (pixels, actions, attributes)."""
     rng = random.Random(seed)
-    attributes = [captions.sample_attributes(rng, kind, novel) for _ in range(count)]
-    frames = frames or (1 if kind == "image" else FRAMES)
+    attributes = [captions.sample_attributes(rng, kind, novel, move) for _ in range(count)]
+    frames = frames or (1 if kind in captions.PICTURES else FRAMES)
     pixels, actions = render(attributes, rng.random(), frames, size, free, wide)
     return pixels, actions, attributes
 

@@ -5,7 +5,8 @@
     python evaluate.py --server http://127.0.0.1:8000                an mstar server over HTTP, no torch needed
     python evaluate.py --mstar ../../build/release/bin/mstar         the same, with a server of its own
 
-Modes: t2i (text to image), t2v (text to video), i2v (image to video), push (image and actions to video).
+Modes: t2i (text to image), two (the same, of two shapes), t2v (text to video), turn (the same, of turning shapes),
+i2v (image to video), push (image and actions to video).
 The same cases, seeds and settings go to every back end. `--noise-dir` makes the starting noise equal too: one raw
 float32 file per case, [channels, latent frames, height / 16, width / 16], written on first use. A server receives it as
 base64 in the field named by `--noise-field`.
@@ -34,7 +35,15 @@ import judge
 import world
 from local_server import LocalServer
 
-KINDS = {"t2i": "image", "t2v": "clip", "i2v": "clip", "push": "push"}
+# Of each mode: the kind of its captions and the motion of its clips, where that is always the same.
+MODES = {
+    "t2i": ("image", None),
+    "two": ("two", None),
+    "t2v": ("clip", None),
+    "turn": ("clip", captions.TURNING),
+    "i2v": ("clip", None),
+    "push": ("push", None),
+}
 CHANNELS = 16
 # What 32 cases a mode of the shipped model reach with room for chance; `make test` holds a server to it.
 SHIPPED = (
@@ -50,7 +59,7 @@ def arguments():
     p.add_argument("--server")
     p.add_argument("--mstar", type=pathlib.Path, help="the program: serves the checkpoint (or its default) while this runs")
     p.add_argument("--model", help="the name to send to the server")
-    p.add_argument("--modes", default="t2i,t2v,i2v,push")
+    p.add_argument("--modes", default="t2i,t2v,i2v,push", help="of: " + ", ".join(MODES))
     p.add_argument("--count", type=int, default=200)
     p.add_argument("--size", type=int, default=64)
     p.add_argument("--steps", type=int, default=20)
@@ -69,8 +78,9 @@ def make_cases(mode, a):
     """The held-out cases of one mode: dicts of prompt, attributes, seed, drawn frames, actions, noise."""
     cases = []
     rng = random.Random(f"{a.seed} {mode}")
+    kind, move = MODES[mode]
     for index in range(a.count):
-        attributes = captions.sample_attributes(rng, KINDS[mode], novel=True)
+        attributes = captions.sample_attributes(rng, kind, novel=True, move=move)
         prompt = captions.caption(attributes, rng)
         seed = rng.randrange(2**31)
         drawn, actions = world.sample(attributes, seed, a.size)
@@ -226,7 +236,7 @@ class ServerBackend:
         return [self._one(c) for c in cases]
 
     def _one(self, case):
-        a, clip = self.a, case["mode"] != "t2i"
+        a, clip = self.a, len(case["drawn"]) > 1
         body = dict(prompt=case["prompt"], size=f"{a.size}x{a.size}", seed=case["seed"], num_inference_steps=a.steps)
         # The pipeline guides every step; mstar's default for pictures leaves the last ones alone.
         body.update(guidance_scale=guidance_of(case["mode"], a), guidance_interval=[0, 1000], response_format="b64_json")
@@ -275,18 +285,27 @@ class ServerBackend:
 
 def score_one(case, frames):
     """Findings of one result: what is right, and distances."""
-    a, out = case["attributes"], {}
-    seen = judge.judge_clip(frames) if len(frames) > 1 else judge.judge_frame(frames[0])
-    for key in ("shape", "colour", "ground"):
-        out[key] = seen[key] == a[key]
-    # How well the outlines fit the asked shape over all frames: falls long before a name is wrong.
-    out["fit"] = float(np.mean([judge.fit_of(frame, a["shape"]) for frame in frames]))
-    if case["mode"] == "t2i":
+    a, out, asked = case["attributes"], {}, captions.parts(case["attributes"])
+    found = judge.look(frames, two=case["mode"] == "two")
+    seen = found[0]
+    for index, key in enumerate(("shape", "colour")):
+        out[key] = [f[key] for f in found] == [part[index] for part in asked]
+    out["ground"] = all(f["ground"] == a["ground"] for f in found)
+    if case["mode"] == "two":
+        out["fit"] = float(np.mean([f["fits"].get(shape, 0.0) for f, (shape, _) in zip(found, asked)]))
+        out["each_shape"] = float(np.mean([f["shape"] == shape for f, (shape, _) in zip(found, asked)]))
+    else:
+        # How well the outlines fit the asked shape over all frames: falls long before a name is wrong.
+        turned = a["move"] == captions.TURNING
+        out["fit"] = float(np.mean([judge.fit_of(frame, a["shape"], turned) for frame in frames]))
+    if len(frames) == 1:
         out["colour_and_shape"] = out["shape"] and out["colour"]
-        if a["place"]:
-            out["place"] = judge.place_of(seen, a["place"])
-    if case["mode"] in ("t2v", "i2v"):
+    if a["place"]:
+        out["place"] = judge.place_of(seen, a["place"])
+    if case["mode"] in ("t2v", "i2v", "turn"):
         out["move"] = seen["move"] == a["move"]
+    if case["mode"] == "turn":
+        out["turn_error"] = abs(judge.turn_of(frames, a["shape"]) - math.degrees(world.TURN * (len(frames) - 1)))
     if case["mode"] in ("i2v", "push"):
         out["first_db"] = judge.psnr(frames[0], case["drawn"][0])
         # An mp4 halves the resolution of colour; only the brightness of its frames can be held against the picture.
@@ -295,7 +314,7 @@ def score_one(case, frames):
         goal = [sum(row[i] for row in case["actions"]) * world.PUSH_SCALE for i in (0, 1)]
         error = math.hypot(seen["dx"] - goal[0], seen["dy"] - goal[1])
         out.update(path_error=error, pushed_right=error < 0.06)
-    return out, seen
+    return out, found
 
 
 def mean_scores(findings):

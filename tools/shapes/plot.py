@@ -34,14 +34,15 @@ def main():
     a = p.parse_args()
     figure, axes = plt.subplots(1, 4, figsize=(18, 4))
     auto, dit = rows(a.vae), rows(a.dit)
-    for kind in ("image", "clip"):
+    for kind in ("image", "two", "clip", "turn"):
         axes[0].plot(*series(auto, kind, "psnr"), label=kind)
     axes[0].axhline(30, color="gray", linewidth=0.5)
     axes[0].set_title("autoencoder, PSNR (dB)")
-    for kind in ("image", "clip", "push"):
+    for kind in ("image", "two", "clip", "turn", "push"):
         axes[1].plot(*series(dit, "loss", kind), label=kind)
     axes[1].set_title("flow matching loss")
-    for mode, key in (("t2i", "shape"), ("t2i", "colour"), ("t2v", "shape"), ("t2v", "move"), ("i2v", "shape"), ("i2v", "move"), ("push", "shape")):
+    shown = "t2i shape,t2i colour,two shape,two colour,t2v shape,t2v move,turn shape,turn move,i2v shape,i2v move,push shape"
+    for mode, key in (name.split() for name in shown.split(",")):
         axes[2].plot(*series(dit, mode, key), label=f"{mode} {key}")
     axes[2].set_ylim(0, 1.02)
     axes[2].set_title("right on held-out combinations")

@@ -12,10 +12,10 @@ import world
 SIZE = 64
 
 
-def samples(kind, count, novel=False):
+def samples(kind, count, novel=False, move=None):
     rng = random.Random(f"{kind} {novel}")
     for index in range(count):
-        a = captions.sample_attributes(rng, kind, novel)
+        a = captions.sample_attributes(rng, kind, novel, move)
         yield a, *world.sample(a, index, SIZE)
 
 
@@ -33,7 +33,22 @@ class Words(unittest.TestCase):
         for novel in (False, True):
             for _ in range(300):
                 a = captions.sample_attributes(rng, rng.choice(captions.KINDS), novel)
-                self.assertEqual(captions.held_out(a["shape"], a["colour"], a["ground"]), novel)
+                for part in captions.parts(a):
+                    self.assertEqual(captions.held_out(*part, a["ground"]), novel)
+
+    def test_no_circle_turns(self):
+        self.assertFalse([text for text in captions.all_captions() if "turning" in text and "circle" in text])
+        rng = random.Random(5)
+        turning = [captions.sample_attributes(rng, "clip", move=captions.TURNING) for _ in range(60)]
+        self.assertEqual({a["shape"] for a in turning}, set(captions.SHAPES) - {"circle"})
+
+    def test_caption_of_two_names_the_left_one_first(self):
+        rng = random.Random(6)
+        for _ in range(100):
+            a = captions.sample_attributes(rng, "two")
+            left, right = (f"{colour} {shape}" for shape, colour in captions.parts(a))
+            text = captions.caption(a, rng)
+            self.assertLess(text.index(left), text.rindex(right), text)
 
     def test_caption_names_every_attribute(self):
         rng = random.Random(2)
@@ -64,6 +79,21 @@ class World(unittest.TestCase):
                 self.assertLessEqual(max(abs(row[axis]) for row in actions), 1)
 
 
+    def test_two_stand_in_their_halves(self):
+        rng = random.Random(5)
+        for _ in range(50):
+            for (x, y, r), half in zip(world.halves(rng), (0, 0.5)):
+                self.assertTrue(half <= x - 1.2 * r and x + 1.2 * r <= half + 0.5 and 0 <= y - 1.2 * r and y + 1.2 * r <= 1)
+
+    def test_turned_shape_covers_what_the_upright_one_does_at_its_symmetry(self):
+        for shape, times in world.SYMMETRY.items():
+            upright, turned, halfway = (
+                world.coverage(shape, 32, 32, 20, SIZE, SIZE, angle=share * 2 * np.pi / times) for share in (0, 1, 0.5)
+            )
+            self.assertLess(abs(upright - turned).mean(), 0.002)
+            self.assertGreater(abs(upright - halfway).mean(), 0.02)
+
+
 class Judge(unittest.TestCase):
     def test_names_what_is_drawn(self):
         for a, frames, _ in samples("image", 48):
@@ -77,6 +107,20 @@ class Judge(unittest.TestCase):
         for a, frames, _ in samples("clip", 24):
             seen = judge.judge_clip(frames)
             self.assertEqual((seen["move"], seen["shape"]), (a["move"], a["shape"]))
+
+    def test_measures_turning(self):
+        for a, frames, _ in samples("clip", 24, move=captions.TURNING):
+            seen = judge.judge_clip(frames)
+            self.assertEqual((seen["move"], seen["shape"]), (captions.TURNING, a["shape"]))
+            self.assertAlmostEqual(seen["turn"], 45, delta=3)
+            self.assertAlmostEqual(judge.turn_of(frames[::-1], a["shape"]), -45, delta=3)
+            self.assertGreater(judge.fit_of(frames[-1], a["shape"], turned=True), 0.99)
+            self.assertLess(judge.fit_of(frames[-1], a["shape"]), 0.99)
+
+    def test_names_both_of_two(self):
+        for a, frames, _ in samples("two", 32):
+            for seen, part in zip(judge.judge_two(frames[0]), captions.parts(a), strict=True):
+                self.assertEqual((seen["shape"], seen["colour"], seen["ground"]), (*part, a["ground"]))
 
     def test_is_not_flattered(self):
         rng = np.random.default_rng(0)

@@ -31,18 +31,31 @@ LATENT = SIZE // 16
 LONGEST = 32
 WIDE = 0.25  # share of the clips whose shape stands anywhere
 VARIANTS = 2  # drawings of one caption in a group of the pool
-# kind -> share of the steps, groups in the pool, captions a step, noise draws a drawing, groups renewed a step
+# What is trained: the kind of sample and the motion of a clip (None: any), its share of the steps, groups in the pool,
+# captions a step, noise draws a drawing, groups renewed a step.
 PLAN = {
-    "image": dict(share=0.40, pool=1024, captions=24, draws=3, renew=2),
-    "clip": dict(share=0.45, pool=320, captions=12, draws=2, renew=1),
-    "push": dict(share=0.15, pool=160, captions=8, draws=2, renew=1),
+    "image": dict(kind="image", move=None, share=0.30, pool=768, captions=24, draws=3, renew=2),
+    "two": dict(kind="two", move=None, share=0.18, pool=512, captions=24, draws=3, renew=2),
+    "clip": dict(kind="clip", move=None, share=0.26, pool=256, captions=12, draws=2, renew=1),
+    "turn": dict(kind="clip", move=captions.TURNING, share=0.15, pool=160, captions=12, draws=2, renew=1),
+    "push": dict(kind="push", move=None, share=0.11, pool=128, captions=8, draws=2, renew=1),
 }
+# What is judged while training: the row of PLAN, and whether the first frame is given.
+MODES = {"t2i": ("image", False), "two": ("two", False), "t2v": ("clip", False), "i2v": ("clip", True), "turn": ("turn", False), "push": ("push", True)}
+
+
+def loss_weight(a):
+    """Of a sample with these attributes: a pink star on beige moves its latents by a third of what a red one on white
+    does, and is as much of a star."""
+    ground = captions.GROUNDS[a["ground"]]
+    contrast = [math.dist(captions.COLOURS[colour], ground) / 255 for _, colour in captions.parts(a)]
+    return sum(min(2.0, max(0.7, 0.8 / c)) for c in contrast) / len(contrast)
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("run", type=pathlib.Path)
-    p.add_argument("--minutes", type=float, required=True)
+    p.add_argument("--minutes", type=float, required=True, help="of processor time, each thread's: other work does not eat them")
     p.add_argument("--vae", required=True, help=".pt or published folder with the frozen encoder")
     p.add_argument("--decoder", type=pathlib.Path)
     p.add_argument("--init", type=pathlib.Path, help="published folder to start from")
@@ -58,7 +71,7 @@ def arguments():
 
 
 class Pool:
-    """Groups of latents by kind: attributes, latents [VARIANTS, 16, T, 4, 4] and actions [VARIANTS, 8, action_dim]."""
+    """Groups of latents by row of PLAN: attributes, latents [VARIANTS, 16, T, 4, 4] and actions [VARIANTS, 8, action_dim]."""
 
     def __init__(self, autoencoder, seed):
         self.autoencoder, self.seed, self.drawn = autoencoder, seed, 0
@@ -66,15 +79,16 @@ class Pool:
         self.mean = self.std = None
 
     @torch.no_grad()
-    def draw(self, kind, count):
+    def draw(self, name, count):
         """`count` new groups with raw latents."""
         self.drawn += 1
         rng = random.Random(self.seed * 1_000_000 + self.drawn)
-        attributes = [captions.sample_attributes(rng, kind) for _ in range(count)]
+        kind = PLAN[name]["kind"]
+        attributes = [captions.sample_attributes(rng, kind, move=PLAN[name]["move"]) for _ in range(count)]
         each = [a for a in attributes for _ in range(VARIANTS)]
         # Images that users bring do not stand in the middle: some clips stand anywhere, and always keep their first frame.
         wide = kind == "clip" and rng.random() < WIDE
-        pixels, push = data.render(each, rng.random(), 1 if kind == "image" else data.FRAMES, SIZE, wide=wide)
+        pixels, push = data.render(each, rng.random(), 1 if kind in captions.PICTURES else data.FRAMES, SIZE, wide=wide)
         latents = torch.cat([vae.encode(self.autoencoder, x)[0] for x in pixels.split(16)])
         actions = torch.nn.functional.pad(push, (0, dit.CONFIG["action_dim"] - data.PUSH_DIMS))
         return [
@@ -84,9 +98,9 @@ class Pool:
 
     def fill(self):
         self.groups = {k: [] for k in PLAN}
-        for kind, plan in PLAN.items():
-            while len(self.groups[kind]) < plan["pool"]:
-                self.groups[kind] += self.draw(kind, min(16, plan["pool"] - len(self.groups[kind])))
+        for name, plan in PLAN.items():
+            while len(self.groups[name]) < plan["pool"]:
+                self.groups[name] += self.draw(name, min(16, plan["pool"] - len(self.groups[name])))
         pictures, clips = (torch.cat([g[1] for g in self.groups[k]]) for k in ("image", "clip"))
         # Rounded before training, so that the published config and the training agree.
         mean = (pictures.mean((0, 2, 3, 4)) + clips.mean((0, 2, 3, 4))) / 2
@@ -100,10 +114,10 @@ class Pool:
     def raw(self, latents):
         return latents * self.std.view(1, -1, 1, 1, 1) + self.mean.view(1, -1, 1, 1, 1)
 
-    def renew(self, kind):
-        for group in self.draw(kind, PLAN[kind]["renew"]):
-            self.groups[kind][self.next[kind]] = group
-            self.next[kind] = (self.next[kind] + 1) % PLAN[kind]["pool"]
+    def renew(self, name):
+        for group in self.draw(name, PLAN[name]["renew"]):
+            self.groups[name][self.next[name]] = group
+            self.next[name] = (self.next[name] + 1) % PLAN[name]["pool"]
 
     def state_dict(self):
         return dict(groups=self.groups, next=self.next, drawn=self.drawn, mean=self.mean, std=self.std)
@@ -142,11 +156,10 @@ class Trainer:
         if a.refill or not self.pool.groups["image"]:
             self.pool.fill()
             self.save()
-        self.rope = {
-            "image": dit.Rope(self.model, LONGEST, 1, LATENT // 2, LATENT // 2, data.FPS),
-            "clip": dit.Rope(self.model, LONGEST, 3, LATENT // 2, LATENT // 2, data.FPS),
-            "push": dit.Rope(self.model, LONGEST, 3, LATENT // 2, LATENT // 2, data.FPS, data.FRAMES - 1),
-        }
+        picture = dit.Rope(self.model, LONGEST, 1, LATENT // 2, LATENT // 2, data.FPS)
+        clip = dit.Rope(self.model, LONGEST, 3, LATENT // 2, LATENT // 2, data.FPS)
+        push = dit.Rope(self.model, LONGEST, 3, LATENT // 2, LATENT // 2, data.FPS, data.FRAMES - 1)
+        self.rope = {"image": picture, "two": picture, "clip": clip, "turn": clip, "push": push}
 
     def resume(self):
         s = torch.load(self.file, map_location="cpu", weights_only=True)
@@ -174,23 +187,27 @@ class Trainer:
         for group in self.adam.param_groups:
             group["lr"] = self.a.adam * f
 
-    def batch(self, kind, rng):
-        """Ids and lengths [captions], latents, actions and whether it stands anywhere [captions * VARIANTS * draws]."""
-        plan = PLAN[kind]
-        picked = rng.sample(self.pool.groups[kind], plan["captions"])
+    def batch(self, name, rng):
+        """Ids and lengths [captions]; latents, actions, whether it stands anywhere and weights [captions * VARIANTS * draws]."""
+        plan = PLAN[name]
+        picked = rng.sample(self.pool.groups[name], plan["captions"])
         texts = ["" if rng.random() < 0.1 else captions.caption(g[0], rng) for g in picked]
         ids, lengths = dit.pad([self.encode_text(t) for t in texts])
         latents = self.pool.normalize(torch.cat([g[1] for g in picked])).repeat_interleave(plan["draws"], 0)
-        actions = torch.cat([g[2] for g in picked]).repeat_interleave(plan["draws"], 0) if kind == "push" else None
-        wide = torch.tensor([g[0]["wide"] for g in picked]).repeat_interleave(plan["draws"] * VARIANTS, 0)
-        return ids, lengths, latents, actions, wide
+        actions = torch.cat([g[2] for g in picked]).repeat_interleave(plan["draws"], 0) if plan["kind"] == "push" else None
+        wide, weight = (
+            torch.tensor(v).repeat_interleave(plan["draws"] * VARIANTS, 0)
+            for v in ([g[0]["wide"] for g in picked], [loss_weight(g[0]) for g in picked])
+        )
+        return ids, lengths, latents, actions, wide, weight / weight.mean()
 
-    def loss(self, kind, rng, train_text):
-        ids, lengths, x0, actions, wide = self.batch(kind, rng)
+    def loss(self, name, rng, train_text):
+        ids, lengths, x0, actions, wide, weight = self.batch(name, rng)
+        kind = PLAN[name]["kind"]
         bf16 = torch.autocast("cpu", torch.bfloat16, enabled=self.a.bf16)
         with bf16, torch.set_grad_enabled(train_text):
-            kv = dit.text_pass(self.model, ids, self.rope[kind])
-        share = VARIANTS * PLAN[kind]["draws"]
+            kv = dit.text_pass(self.model, ids, self.rope[name])
+        share = VARIANTS * PLAN[name]["draws"]
         kv = [(k.repeat_interleave(share, 0), v.repeat_interleave(share, 0)) for k, v in kv]
         count, _, frames = x0.shape[:3]
         sigma = torch.sigmoid(torch.randn(count) * 1.2 + 0.4)
@@ -205,8 +222,8 @@ class Trainer:
         s, c = sigma.view(-1, 1, 1, 1, 1), clean.view(count, 1, frames, 1, 1)
         xt = torch.where(c, x0, (1 - s) * x0 + s * noise)
         with bf16:
-            v = dit.velocity(self.model, kv, lengths.repeat_interleave(share), xt, sigma, clean, self.rope[kind], actions, data.PUSH_DOMAIN)
-        error = (v - (noise - x0)).pow(2) * ~c
+            v = dit.velocity(self.model, kv, lengths.repeat_interleave(share), xt, sigma, clean, self.rope[name], actions, data.PUSH_DOMAIN)
+        error = (v - (noise - x0)).pow(2) * ~c * weight.view(-1, 1, 1, 1, 1)
         return error.sum() / ((~clean).sum() * error[0, :, 0].numel())
 
     def train_step(self, spent):
@@ -214,9 +231,9 @@ class Trainer:
         rng = random.Random(seed)
         torch.manual_seed(seed)
         self.rates(spent)
-        kind = rng.choices(list(PLAN), [p["share"] for p in PLAN.values()])[0]
-        self.pool.renew(kind)
-        loss = self.loss(kind, rng, self.step % self.a.text_every == 0)
+        name = rng.choices(list(PLAN), [p["share"] for p in PLAN.values()])[0]
+        self.pool.renew(name)
+        loss = self.loss(name, rng, self.step % self.a.text_every == 0)
         self.model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
@@ -226,7 +243,7 @@ class Trainer:
         decay = min(0.998, (self.step + 1) / (self.step + 30))
         with torch.no_grad():
             torch._foreach_lerp_(list(self.ema.values()), [p.detach() for p in self.model.parameters()], 1 - decay)
-        return kind, loss.item()
+        return name, loss.item()
 
     @torch.no_grad()
     def evaluate(self, pictures=32, clips=8):
@@ -236,35 +253,39 @@ class Trainer:
         live = {n: p.detach().clone() for n, p in self.model.named_parameters()}
         self.model.load_state_dict(self.ema, strict=False)
         scores = {}
-        for mode, count in (("t2i", pictures), ("t2v", clips), ("i2v", clips), ("push", clips)):
-            scores[mode] = self._evaluate_mode(mode, count)
+        for mode, (name, _) in MODES.items():
+            scores[mode] = self._evaluate_mode(mode, pictures if PLAN[name]["kind"] in captions.PICTURES else clips)
         self.model.load_state_dict(live, strict=False)
         return scores
 
     def _evaluate_mode(self, mode, count):
-        kind = {"t2i": "image", "push": "push"}.get(mode, "clip")
+        name, given = MODES[mode]
+        kind = PLAN[name]["kind"]
         rng = random.Random(7)
-        attributes = [captions.sample_attributes(rng, kind, novel=True) for _ in range(count)]
-        frames = 1 if kind == "image" else data.FRAMES
+        attributes = [captions.sample_attributes(rng, kind, novel=True, move=PLAN[name]["move"]) for _ in range(count)]
+        frames = 1 if kind in captions.PICTURES else data.FRAMES
         pixels, push = data.render(attributes, 7, frames, SIZE)
         ids, lengths = dit.pad([self.encode_text(captions.caption(a, rng)) for a in attributes])
         noise = torch.randn(count, 16, 1 + frames // 4, LATENT, LATENT, generator=torch.Generator().manual_seed(7))
         first = actions = None
-        if mode in ("i2v", "push"):
+        if given:
             first = self.pool.normalize(vae.encode(self.autoencoder, pixels[:, :, :1])[0])
         if mode == "push":
             actions = torch.nn.functional.pad(push, (0, dit.CONFIG["action_dim"] - data.PUSH_DIMS))
         guidance = 1.0 if mode == "push" else dit.GUIDANCE
         empty = self.encode_text("")
-        x = dit.generate(self.model, ids, lengths, empty, noise, self.rope[kind], first, actions, data.PUSH_DOMAIN, guidance=guidance)
+        x = dit.generate(self.model, ids, lengths, empty, noise, self.rope[name], first, actions, data.PUSH_DOMAIN, guidance=guidance)
         y = torch.cat([vae.decode(self.autoencoder, part) for part in self.pool.raw(x).split(8)]).clamp(-1, 1)
-        data.sheet(y[: 24 if kind == "image" else 8], self.a.run / f"dit_{mode}.png")
+        data.sheet(y[: 24 if frames == 1 else 8], self.a.run / f"dit_{mode}.png")
         to_bytes = lambda t: ((t / 2 + 0.5) * 255).round().to(torch.uint8).permute(0, 2, 3, 4, 1).numpy()
         got, want = to_bytes(y), to_bytes(pixels)
         total = collections.Counter()
         for clip, drawn, a, moved in zip(got, want, attributes, push.sum(1) * data.PUSH_SCALE):
-            seen = judge.judge_clip(clip) if frames > 1 else judge.judge_frame(clip[0])
-            for key in ("shape", "colour", "ground") + (("move",) if kind == "clip" else ()):
+            findings = judge.look(clip, two=kind == "two")
+            for key, index in (("shape", 0), ("colour", 1)):
+                total[key] += [seen[key] for seen in findings] == [part[index] for part in captions.parts(a)]
+            seen = findings[0]
+            for key in ("ground",) + (("move",) if kind == "clip" else ()):
                 total[key] += seen[key] == a[key]
             if first is not None:
                 total["first_db"] += judge.psnr(clip[0], drawn[0])
@@ -282,12 +303,11 @@ def main():
     losses, times = collections.defaultdict(list), collections.defaultdict(list)
     judged, saved, told = t.minutes, t.minutes, t.minutes
     while t.minutes < a.minutes:
-        start = time.time()
-        kind, loss = t.train_step(t.minutes / a.minutes)
-        took = time.time() - start
-        t.minutes += took / 60
-        losses[kind].append(loss)
-        times[kind].append(took)
+        start, cpu = time.time(), time.process_time()
+        name, loss = t.train_step(t.minutes / a.minutes)
+        t.minutes += (time.process_time() - cpu) / 60 / a.threads
+        losses[name].append(loss)
+        times[name].append(time.time() - start)
         done = t.minutes >= a.minutes
         if t.minutes - told >= 2 or done:
             told = t.minutes

@@ -3,7 +3,8 @@
     python train_vae.py RUN --minutes 60 [--init FOLDER_OR_PT] [--decoder-only] [--threads 2]
 
 RUN/vae.pt holds model, average, optimisers, step and the minutes spent; RUN/vae.jsonl the curve. The learning rate
-follows the minutes spent (cosine), so the budget may be spent in pieces. Every draw follows (seed, step).
+follows the minutes spent (cosine), so the budget may be spent in pieces and below other work. Every draw follows
+(seed, step).
 """
 
 import argparse
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+import captions
 import data
 import judge
 import vae
@@ -30,7 +32,7 @@ SPARSE = ("encoder.conv_in", "decoder.conv_out", "quant_conv")  # first and last
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("run", type=pathlib.Path)
-    p.add_argument("--minutes", type=float, required=True)
+    p.add_argument("--minutes", type=float, required=True, help="of processor time, each thread's: other work does not eat them")
     p.add_argument("--init", help="published folder or .pt to start from")
     p.add_argument("--decoder-only", action="store_true", help="keep the latents valid: train the decoder alone")
     p.add_argument("--threads", type=int, default=2)
@@ -93,12 +95,13 @@ class Trainer:
         u = np.random.default_rng(seed).random()
         image, five, _ = map(float, self.a.mix.split(","))
         if u < image or spent < self.a.pictures_first:
-            return data.batch("image", 16, seed, SIZE, free=0.3, wide=True)[0]
+            return data.batch(captions.PICTURES[self.step % 2], 16, seed, SIZE, free=0.3, wide=True)[0]
         if u < image + five:
             return data.batch("clip", 6, seed, SIZE, 5, free=0.3, wide=True)[0]
         # Most clips lose a third of their ground: the outline is what there is to learn, and the step costs half.
         crop = self.step % 4 != 0
-        x = data.batch(("clip", "push")[self.step % 2], 6 if crop else 4, seed, SIZE, free=0.3)[0]
+        kind, move = (("clip", None), ("clip", captions.TURNING), ("push", None), ("clip", captions.TURNING))[self.step // 4 % 4]
+        x = data.batch(kind, 6 if crop else 4, seed, SIZE, free=0.3, move=move)[0]
         left, top = np.random.default_rng(seed + 1).integers(0, (SIZE - CROP) // 2 + 1, 2) * 2 if crop else (0, 0)
         return x[..., top : top + CROP, left : left + CROP].contiguous() if crop else x
 
@@ -146,15 +149,18 @@ class Trainer:
         live = {k: v.clone() for k, v in self.model.state_dict().items()}
         self.model.load_state_dict(self.ema)
         out = {}
-        for kind, n in (("image", count), ("clip", count // 3)):
-            x, _, attributes = data.batch(kind, n, 99, SIZE, novel=True, wide=True)
-            mean = vae.encode(self.model, x)[0]
+        rows = (("image", "image", None), ("two", "two", None), ("clip", "clip", None), ("turn", "clip", captions.TURNING))
+        for name, kind, move in rows:
+            n = count if kind in captions.PICTURES else count // 3
+            x, _, attributes = data.batch(kind, n, 99, SIZE, novel=True, wide=True, move=move)
+            mean = torch.cat([vae.encode(self.model, part)[0] for part in x.split(16)])
             y = torch.cat([vae.decode(self.model, m).clamp(-1, 1) for m in mean.split(16)])
             ratio = 10 * torch.log10(4 / (y - x).pow(2).flatten(1).mean(1))
             bytes_ = ((y / 2 + 0.5) * 255).round().to(torch.uint8).permute(0, 2, 3, 4, 1).numpy()
-            right = [judge.judge_frame(c[len(c) // 2])["shape"] == a["shape"] for c, a in zip(bytes_, attributes)]
-            out[kind] = dict(psnr=round(ratio.mean().item(), 2), worst=round(ratio.min().item(), 2), shape=round(sum(right) / n, 3))
-            data.sheet(torch.stack([x[:8], y[:8]], 1).flatten(0, 1), self.a.run / f"{self.a.tag}_{kind}.png", columns=8)
+            named = [[seen["shape"] for seen in judge.look(c, two=kind == "two")] for c in bytes_]
+            right = [names == [shape for shape, _ in captions.parts(a)] for names, a in zip(named, attributes)]
+            out[name] = dict(psnr=round(ratio.mean().item(), 2), worst=round(ratio.min().item(), 2), shape=round(sum(right) / n, 3))
+            data.sheet(torch.stack([x[:8], y[:8]], 1).flatten(0, 1), self.a.run / f"{self.a.tag}_{name}.png", columns=8)
         self.model.load_state_dict(live)
         return out
 
@@ -169,9 +175,9 @@ def main():
     while t.minutes < a.minutes:
         start, cpu = time.time(), time.process_time()
         frames, loss, kl = t.train_step(t.minutes / a.minutes)
-        t.minutes += (time.time() - start) / 60
-        losses[frames].append(loss)
         times[frames].append((time.time() - start, time.process_time() - cpu))
+        t.minutes += times[frames][-1][1] / 60 / a.threads
+        losses[frames].append(loss)
         if t.minutes - last >= 3 or t.minutes >= a.minutes:
             last = t.minutes
             recent = lambda v: round(sum(v[-50:]) / len(v[-50:]), 4)

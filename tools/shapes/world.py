@@ -17,6 +17,9 @@ PUSH_SCALE = 0.03  # widths per frame of an action component of 1
 PUSH_DOMAIN = 4  # the published id of planar pushing
 PUSH_DIMS = 2
 SQUARE_HALF = 0.88
+TURN = math.radians(45) / (FRAMES - 1)  # a frame, clockwise: a turning square ends on its corner
+TWO_RADIUS = 0.198  # of each of two shapes, which stand in the middles of the halves
+SYMMETRY = {"square": 4, "triangle": 3, "star": 5}  # equal positions in a full turn
 
 
 def _ring(radii, count, drop=0.0):
@@ -48,11 +51,24 @@ def _inside(points, x, y):
     return inside
 
 
-def coverage(shape, cx, cy, radius, height, width, over=4):
+def centroid_drop(shape):
+    """How far the centroid of the unit shape lies below its centre."""
+    return TRIANGLE_DROP if shape == "triangle" else 0.0
+
+
+def unturn(shape, x, y, cos, sin):
+    """Where points of the shape turned clockwise about its centroid lie on the upright shape; arrays or tensors."""
+    drop = centroid_drop(shape)
+    return cos * x + sin * (y - drop), cos * (y - drop) - sin * x + drop
+
+
+def coverage(shape, cx, cy, radius, height, width, over=4, angle=0.0):
     """Share of each pixel that the shape covers, over x over samples a pixel; cx, cy and radius in pixels."""
     x = ((np.arange(width * over) + 0.5) / over - cx) / radius
     y = ((np.arange(height * over) + 0.5) / over - cy) / radius
     x, y = np.meshgrid(x, y)
+    if angle:
+        x, y = unturn(shape, x, y, math.cos(angle), math.sin(angle))
     hit = x * x + y * y < 1 if shape == "circle" else _inside(POLYGONS[shape], x, y)
     return hit.reshape(height, over, width, over).mean((1, 3))
 
@@ -66,10 +82,12 @@ def soften(mask):
     return mask
 
 
-def draw(shape, colour, ground, x, y, radius, size):
-    """uint8 [size, size, 3]."""
-    cover = soften(coverage(shape, x * size, y * size, radius * size, size, size))[..., None]
-    image = cover * np.array(captions.COLOURS[colour]) + (1 - cover) * np.array(captions.GROUNDS[ground])
+def draw(pieces, ground, size):
+    """uint8 [size, size, 3] of pieces (shape, colour, x, y, radius, angle) on a ground."""
+    image = np.array(captions.GROUNDS[ground], np.float64)
+    for shape, colour, x, y, radius, angle in pieces:
+        cover = soften(coverage(shape, x * size, y * size, radius * size, size, size, angle=angle))[..., None]
+        image = cover * np.array(captions.COLOURS[colour]) + (1 - cover) * image
     return np.rint(image).astype(np.uint8)
 
 
@@ -103,6 +121,8 @@ def trajectory(a, rng, frames, wide):
     elif frames > 1 and a["move"] == "growing":
         radii = [radius * (0.8 + 0.4 * f / (frames - 1)) for f in range(frames)]
         reach *= 1.2
+    elif a["move"] == captions.TURNING:
+        reach *= 1.2  # the corner of a triangle, which turns about its centroid
     elif frames > 1 and a["move"] != "still":
         dx, dy = captions.DIRECTIONS[a["move"]]
         speed = min(rng.uniform(0.025, 0.027), (1 - 2 * reach) / (frames - 1))
@@ -126,9 +146,31 @@ def trajectory(a, rng, frames, wide):
     return [(x + centre[0], y + centre[1]) for x, y in path], radii, actions
 
 
+def angles(a, frames):
+    """How far the shape is turned in each frame, in radians."""
+    return [TURN * f if a["move"] == captions.TURNING else 0.0 for f in range(frames)]
+
+
+def halves(rng):
+    """Centres (x, y) and radius of two shapes, each within its half of the picture."""
+    jitter = lambda most: most * (2 * rng.random() - 1)
+    return [(x + jitter(0.004), 0.5 + jitter(0.03), TWO_RADIUS + captions.SIZE_JITTER * rng.random()) for x in (0.25, 0.75)]
+
+
+def layout(a, rng, frames, wide):
+    """What moves where: for each of `captions.parts` its [(x, y)], radii and angles over the frames; and the actions."""
+    if a["kind"] == "two":
+        return [([(x, y)] * frames, [r] * frames, [0.0] * frames) for x, y, r in halves(rng)], None
+    path, radii, actions = trajectory(a, rng, frames, wide or a["kind"] == "push")
+    return [(path, radii, angles(a, frames))], actions
+
+
 def sample(a, seed, size):
     """One drawn sample of the attributes: frames uint8 [frames, size, size, 3] and actions (a list, or None)."""
-    frames = 1 if a["kind"] == "image" else FRAMES
-    path, radii, actions = trajectory(a, random.Random(seed), frames, a["kind"] == "push")
-    pictures = [draw(a["shape"], a["colour"], a["ground"], x, y, r, size) for (x, y), r in zip(path, radii)]
+    frames = 1 if a["kind"] in captions.PICTURES else FRAMES
+    places, actions = layout(a, random.Random(seed), frames, wide=False)
+    pictures = []
+    for f in range(frames):
+        pieces = [(*part, *path[f], radii[f], turned[f]) for part, (path, radii, turned) in zip(captions.parts(a), places)]
+        pictures.append(draw(pieces, a["ground"], size))
     return np.stack(pictures), actions
