@@ -66,6 +66,15 @@ def _angle(weight, cx, cy, shape):
     return (float(np.angle(moment)) / times - CORNER[shape]) % (2 * math.pi / times)
 
 
+def _fit(mask, weight, shape, turned):
+    """Best correlation of the mask with this shape over a few scales, upright or `turned` as its corners are."""
+    (height, width), (cx, cy) = mask.shape, _centroid(weight)
+    radius = math.sqrt(weight.sum() / world.unit_area(shape))
+    angle = _angle(weight, cx, cy, shape) if turned else 0.0
+    soft = world.soften(mask)
+    return max(_correlation(soft, _soft_template(shape, cx, cy, radius * s, height, width, angle)) for s in SCALES)
+
+
 def judge_frame(picture, turned=False):
     """dict(ground, colour, shape, area, x, y, fit, clear). colour and shape are None when nothing stands out.
 
@@ -80,11 +89,7 @@ def judge_frame(picture, turned=False):
     seen["colour"] = _nearest(COLOURS, np.median(core, 0))
     total, (cx, cy) = weight.sum(), _centroid(weight)
     seen.update(area=float(total) / (height * width), x=cx / width, y=cy / height)
-    soft, fits = world.soften(mask), {}
-    for shape in SHAPES:
-        radius = math.sqrt(total / world.unit_area(shape))
-        angle = _angle(weight, cx, cy, shape) if turned else 0.0
-        fits[shape] = max(_correlation(soft, _soft_template(shape, cx, cy, radius * s, height, width, angle)) for s in SCALES)
+    fits = {shape: _fit(mask, weight, shape, turned) for shape in SHAPES}
     order = sorted(fits, key=fits.get, reverse=True)
     seen.update(shape=order[0], fit=fits[order[0]], clear=fits[order[0]] - fits[order[1]], fits=fits)
     return seen
@@ -98,7 +103,8 @@ def judge_two(picture):
 
 def fit_of(picture, shape, turned=False):
     """Best correlation of the picture's mask with this shape, 1 for a perfect drawing, 0 where nothing stands out."""
-    return judge_frame(picture, turned)["fits"].get(shape, 0.0)
+    _, mask, weight = _stand_out(np.asarray(picture, np.float64))
+    return 0.0 if mask is None else _fit(mask, weight, shape, turned)
 
 
 def turn_of(clip, shape):

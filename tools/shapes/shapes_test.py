@@ -109,7 +109,7 @@ class Judge(unittest.TestCase):
             self.assertEqual((seen["move"], seen["shape"]), (a["move"], a["shape"]))
 
     def test_measures_turning(self):
-        for a, frames, _ in samples("clip", 24, move=captions.TURNING):
+        for a, frames, _ in samples("clip", 12, move=captions.TURNING):
             seen = judge.judge_clip(frames)
             self.assertEqual((seen["move"], seen["shape"]), (captions.TURNING, a["shape"]))
             self.assertAlmostEqual(seen["turn"], 45, delta=3)
@@ -121,6 +121,13 @@ class Judge(unittest.TestCase):
         for a, frames, _ in samples("two", 32):
             for seen, part in zip(judge.judge_two(frames[0]), captions.parts(a), strict=True):
                 self.assertEqual((seen["shape"], seen["colour"], seen["ground"]), (*part, a["ground"]))
+
+    def test_fit_is_the_frame_s(self):
+        for a, frames, _ in samples("image", 4):
+            for turned in (False, True):
+                fits = judge.judge_frame(frames[0], turned)["fits"]
+                self.assertEqual(fits, {shape: judge.fit_of(frames[0], shape, turned) for shape in captions.SHAPES})
+            self.assertEqual(judge.fit_of(np.full((SIZE, SIZE, 3), 200, np.uint8), a["shape"]), 0.0)
 
     def test_is_not_flattered(self):
         rng = np.random.default_rng(0)
