@@ -101,6 +101,23 @@ std::vector<Case> cases() {
        true},
       {"no bias", 9, 16, {1, 4, 4}, {3, 3, 3}, 0, causal, false, false},
       {"one position", 30, 50, {1, 1, 1}, {3, 3, 3}, 0, causal},
+      // Multiples of 32 input channels, which go through tile registers where there are some.
+      {"whole steps", 64, 70, {3, 7, 9}, {3, 3, 3}, 2, cached, true},
+      {"whole steps, many positions", 32, 150, {2, 17, 19}, {3, 3, 3}, 0, causal},
+      {"whole steps, downsample",
+       96,
+       33,
+       {3, 9, 8},
+       {3, 3, 3},
+       1,
+       with_stride(same_padding({1, 0, 0}, {0, 1, 1}), {2, 2, 2})},
+      {"whole steps, dilated",
+       32,
+       9,
+       {2, 9, 11},
+       {2, 3, 3},
+       0,
+       with_dilation(same_padding({3, 2, 6}, {0, 2, 6}), {3, 2, 6})},
       {"all padding", 4, 6, {1, 1, 1}, {1, 3, 3}, 0, same_padding({0, 5, 5}, {0, 5, 5})},
   };
 }
@@ -252,45 +269,49 @@ TEST(Conv, Transposed) {
 
 // A causal convolution over frames in one go equals chunks that hand on their last two frames.
 TEST(Conv, ChunksWithHistoryEqualOneGo) {
-  std::mt19937 random(11);
-  ThreadPool pool(2);
-  CpuStream stream(pool);
-  const Tensor x = random_tensor({7, 5, 6, 12}, DType::kF32, random);
-  const PackedConv conv =
-      PackedConv::pack(random_tensor({20, 12, 3, 3, 3}, DType::kF32, random), {}, pool);
-  ConvOptions options = same_padding({2, 1, 1}, {0, 1, 1});
-  Tensor whole = Tensor::empty({7, 5, 6, 20}, DType::kF32);
-  ops::conv3d(stream, x, {}, conv, options, whole);
+  for (const auto& [channels, dtype] : {std::pair{12, DType::kF32}, std::pair{32, DType::kBF16}}) {
+    std::mt19937 random(11);
+    ThreadPool pool(2);
+    CpuStream stream(pool);
+    const Tensor x = random_tensor({7, 5, 6, channels}, dtype, random);
+    const PackedConv conv =
+        PackedConv::pack(random_tensor({20, channels, 3, 3, 3}, dtype, random), {}, pool);
+    ConvOptions options = same_padding({2, 1, 1}, {0, 1, 1});
+    Tensor whole = Tensor::empty({7, 5, 6, 20}, DType::kF32);
+    ops::conv3d(stream, x, {}, conv, options, whole);
 
-  Tensor chunked = Tensor::empty({7, 5, 6, 20}, DType::kF32);
-  Tensor first = chunked.slice(0, 0, 2);
-  ops::conv3d(stream, x.slice(0, 0, 2), {}, conv, options, first);
-  options.pad_before[0] = 0;
-  Tensor rest = chunked.slice(0, 2, 7);
-  ops::conv3d(stream, x.slice(0, 2, 7), x.slice(0, 0, 2), conv, options, rest);
-  EXPECT_TRUE(compare(chunked, whole, {.exact = true}).passed);
+    Tensor chunked = Tensor::empty({7, 5, 6, 20}, DType::kF32);
+    Tensor first = chunked.slice(0, 0, 2);
+    ops::conv3d(stream, x.slice(0, 0, 2), {}, conv, options, first);
+    options.pad_before[0] = 0;
+    Tensor rest = chunked.slice(0, 2, 7);
+    ops::conv3d(stream, x.slice(0, 2, 7), x.slice(0, 0, 2), conv, options, rest);
+    EXPECT_TRUE(compare(chunked, whole, {.exact = true}).passed) << to_string(dtype);
+  }
 }
 
 // Neither the cut into tasks nor the other pictures of a batch change a bit.
 TEST(Conv, IndependentOfThreadsAndBatch) {
-  std::mt19937 random(13);
-  ThreadPool one(1);
-  ThreadPool many(5);
-  CpuStream alone(one);
-  CpuStream shared(many);
-  const Tensor x = random_tensor({4, 13, 11, 40}, DType::kF32, random);
-  const PackedConv conv =
-      PackedConv::pack(random_tensor({90, 40, 3, 3}, DType::kBF16, random), {}, one);
-  const ConvOptions options = same_padding({0, 1, 1}, {0, 1, 1});
-  Tensor batch = Tensor::empty({4, 13, 11, 90}, DType::kF32);
-  Tensor same = Tensor::empty({4, 13, 11, 90}, DType::kF32);
-  ops::conv2d(alone, x, conv, options, batch);
-  ops::conv2d(shared, x, conv, options, same);
-  EXPECT_TRUE(compare(same, batch, {.exact = true}).passed);
-  for (int64_t index = 0; index < 4; ++index) {
-    Tensor single = Tensor::empty({1, 13, 11, 90}, DType::kF32);
-    ops::conv2d(shared, x.slice(0, index, index + 1), conv, options, single);
-    EXPECT_TRUE(compare(single, batch.slice(0, index, index + 1), {.exact = true}).passed);
+  for (const auto& [channels, dtype] : {std::pair{40, DType::kF32}, std::pair{64, DType::kBF16}}) {
+    std::mt19937 random(13);
+    ThreadPool one(1);
+    ThreadPool many(5);
+    CpuStream alone(one);
+    CpuStream shared(many);
+    const Tensor x = random_tensor({4, 13, 11, channels}, dtype, random);
+    const PackedConv conv =
+        PackedConv::pack(random_tensor({90, channels, 3, 3}, DType::kBF16, random), {}, one);
+    const ConvOptions options = same_padding({0, 1, 1}, {0, 1, 1});
+    Tensor batch = Tensor::empty({4, 13, 11, 90}, DType::kF32);
+    Tensor same = Tensor::empty({4, 13, 11, 90}, DType::kF32);
+    ops::conv2d(alone, x, conv, options, batch);
+    ops::conv2d(shared, x, conv, options, same);
+    EXPECT_TRUE(compare(same, batch, {.exact = true}).passed) << to_string(dtype);
+    for (int64_t index = 0; index < 4; ++index) {
+      Tensor single = Tensor::empty({1, 13, 11, 90}, DType::kF32);
+      ops::conv2d(shared, x.slice(0, index, index + 1), conv, options, single);
+      EXPECT_TRUE(compare(single, batch.slice(0, index, index + 1), {.exact = true}).passed);
+    }
   }
 }
 

@@ -61,7 +61,7 @@ struct AttentionPlan {
 };
 
 // One attention op. Meanings: ops/attention.h. It is two steps: plan_attention (one task) cuts the
-// work by the lengths of the moment, `attention` takes items until none is left.
+// work by the lengths of the moment, take_attention_items gives items to `item` until none is left.
 struct AttentionParams {
   const void* q = nullptr;
   void* out = nullptr;
@@ -94,6 +94,7 @@ struct AttentionParams {
   float* scratch = nullptr;  // [num_tasks, scratch_floats]
   int64_t scratch_floats = 0;
   int num_tasks = 1;
+  void (*item)(const AttentionParams&, const AttentionItem&, float* scratch) = nullptr;
 };
 
 struct PagedWriteParams {
@@ -137,12 +138,19 @@ struct PagedGatherParams {
 // Fills p.plan and p.items from the lengths behind the index arrays, and zeroes padding rows.
 void plan_attention(const AttentionParams& p, int task);
 
+void take_attention_items(const AttentionParams& p, int task);
+
 }  // namespace mstar
 
-MSTAR_DECLARE_PER_ISA(void attention(const AttentionParams& p, int task);
-                      // Floats of scratch that a task needs.
-                      int64_t attention_scratch_floats(int32_t max_rows,
-                                                       int32_t num_heads,
-                                                       int32_t head_dim);
-                      void write_paged_kv(const PagedWriteParams& p, int task);
-                      void gather_paged_kv(const PagedGatherParams& p, int task);)
+// cpu/attention_amx.cc: bf16 queries, keys and values. Decode is avx512_bf16's.
+namespace mstar::amx {
+void attention_item(const AttentionParams& p, const AttentionItem& item, float* scratch);
+int64_t attention_scratch_floats(int32_t max_rows, int32_t num_heads, int32_t head_dim);
+}  // namespace mstar::amx
+
+MSTAR_DECLARE_PER_ISA(
+    void attention_item(const AttentionParams& p, const AttentionItem& item, float* scratch);
+    // Floats of scratch that a task needs.
+    int64_t attention_scratch_floats(int32_t max_rows, int32_t num_heads, int32_t head_dim);
+    void write_paged_kv(const PagedWriteParams& p, int task);
+    void gather_paged_kv(const PagedGatherParams& p, int task);)

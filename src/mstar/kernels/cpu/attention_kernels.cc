@@ -14,19 +14,11 @@ namespace {
 // clang-format on
 
 template <typename T, bool kPairs>
-void take_items(const AttentionParams& p, int task) {
-  float* scratch = p.scratch + task * p.scratch_floats;
-  while (true) {
-    const int32_t index = __atomic_fetch_add(&p.plan->next, 1, __ATOMIC_RELAXED);
-    if (index >= p.plan->num_items) {
-      return;
-    }
-    const AttentionItem& item = p.items[index];
-    if (item.rows > 0) {
-      attend_block<T, kPairs>(p, item, scratch);
-    } else {
-      attend_decode<T, kPairs>(p, item, scratch);
-    }
+void attend(const AttentionParams& p, const AttentionItem& item, float* scratch) {
+  if (item.rows > 0) {
+    attend_block<T, kPairs>(p, item, scratch);
+  } else {
+    attend_decode<T, kPairs>(p, item, scratch);
   }
 }
 
@@ -75,18 +67,18 @@ void gather_rows(const PagedGatherParams& p, int64_t begin, int64_t end) {
 
 }  // namespace
 
-void attention(const AttentionParams& p, int task) {
+void attention_item(const AttentionParams& p, const AttentionItem& item, float* scratch) {
   if (p.kv.dtype == DType::kF32) {
-    take_items<float, false>(p, task);
+    attend<float, false>(p, item, scratch);
     return;
   }
   if constexpr (kDotsPairs) {
     if (p.q_dtype == DType::kBF16) {
-      take_items<bfloat16, true>(p, task);
+      attend<bfloat16, true>(p, item, scratch);
       return;
     }
   }
-  take_items<bfloat16, false>(p, task);
+  attend<bfloat16, false>(p, item, scratch);
 }
 
 int64_t attention_scratch_floats(int32_t max_rows, int32_t num_heads, int32_t head_dim) {

@@ -3,11 +3,11 @@
 //
 // A word is an f32, or (kPairs) two bf16 that the machine's dot product takes at once.
 
-#if defined(MSTAR_ISA_IS_avx512) || defined(MSTAR_ISA_IS_avx512_bf16)
+#if defined(__AVX512F__)
 inline constexpr int kTileRows = 12;  // 24 of 32 registers accumulate
 inline constexpr int kTileVecs = 2;
 inline constexpr int kTilesAbreast = 1;
-#elif defined(MSTAR_ISA_IS_avx2)
+#elif defined(__AVX2__)
 inline constexpr int kTileRows = 6;  // 12 of 16
 inline constexpr int kTileVecs = 2;
 inline constexpr int kTilesAbreast = 2;  // both use a panel while it is in the first-level cache
@@ -159,23 +159,24 @@ void load_query_words(const AttentionParams& p,
   }
 }
 
-// f32 weights of the keys [begin, end) become words, at the front of the row.
+// f32 weights of the keys [begin, end), multiples of kPanel, become words, at the front of the row.
 inline void pair_weights([[maybe_unused]] float* row,
                          [[maybe_unused]] int32_t begin,
                          [[maybe_unused]] int32_t end) {
 #if defined(__AVX512BF16__)
   auto* narrow = reinterpret_cast<bfloat16*>(row);
-  for (int32_t key = begin; key < end; key += kLanes) {
+  for (int32_t key = begin; key < end; key += kPanel) {
     // Never ahead of what is still to be read. Subnormal weights become zero.
-    const __m256bh pairs = _mm512_cvtneps_pbh(load(row + key).v);
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(narrow + key), reinterpret_cast<__m256i>(pairs));
+    const __m512bh pairs = _mm512_cvtne2ps_pbh(load(row + key + kLanes).v, load(row + key).v);
+    _mm512_storeu_si512(narrow + key, reinterpret_cast<__m512i>(pairs));
   }
 #endif
 }
 
-// Places behind the last key repeat it; their scores are masked.
+// Places behind the last key repeat it; their scores are masked. A panel has `depth` words, those
+// of the head or more.
 template <typename T, bool kPairs>
-void pack_keys(const T* const* k, int32_t count, int32_t head_dim, float* to) {
+void pack_keys(const T* const* k, int32_t count, int32_t head_dim, int32_t depth, float* to) {
   for (int32_t key = 0; key < count; key += kPanel) {
     for (int vec = 0; vec < kTileVecs; ++vec) {
       const T* rows[kLanes];
@@ -189,6 +190,6 @@ void pack_keys(const T* const* k, int32_t count, int32_t head_dim, float* to) {
         pack_key_lanes(rows, head_dim, to + vec * kLanes);
       }
     }
-    to += static_cast<int64_t>(num_words<kPairs>(head_dim)) * kPanel;
+    to += static_cast<int64_t>(depth) * kPanel;
   }
 }

@@ -111,4 +111,15 @@ void plan_attention(const AttentionParams& p, int /*task*/) {
   p.plan->next = 0;
 }
 
+void take_attention_items(const AttentionParams& p, int task) {
+  float* scratch = p.scratch + task * p.scratch_floats;
+  while (true) {
+    const int32_t index = __atomic_fetch_add(&p.plan->next, 1, __ATOMIC_RELAXED);
+    if (index >= p.plan->num_items) {
+      return;
+    }
+    p.item(p, p.items[index], scratch);
+  }
+}
+
 }  // namespace mstar

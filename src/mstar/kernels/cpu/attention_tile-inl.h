@@ -290,7 +290,7 @@ void attend_block(const AttentionParams& p, const AttentionItem& item, float* sc
     const T* k[kMaxTileKeys];
     const T* v[kMaxTileKeys];
     find_rows(p.kv, item.sequence, item.kv_head, first, first + tile.count, k, v);
-    pack_keys<T, kPairs>(k, tile.count, p.head_dim, s.keys);
+    pack_keys<T, kPairs>(k, tile.count, p.head_dim, num_words<kPairs>(p.head_dim), s.keys);
     if constexpr (kPairs) {
       pack_value_pairs(v, tile.count, p.head_dim, width, s.values);
     } else {

@@ -5,8 +5,8 @@
 // nothing.
 #include "mstar/kernels/cpu/conv_kernels.h"
 
+#include "mstar/kernels/cpu/conv_task-inl.h"
 #include "mstar/kernels/cpu/conv_tile-inl.h"
-#include "mstar/kernels/cpu/matmul_epilogue-inl.h"
 
 namespace mstar::MSTAR_ISA_NAMESPACE {
 
@@ -62,18 +62,6 @@ TileFunction choose_tile(const ConvProblem& p, int vectors) {
   return choose_tile<2>(p);
 }
 
-// Output position -> where its first tap reads.
-struct Origin {
-  int32_t at[3];
-};
-
-struct Task {
-  int64_t row_begin;
-  int num_rows;
-  int panel_begin;
-  int panel_end;
-};
-
 // Which taps and channels are at work.
 struct TapGroup {
   int begin;  // taps [begin, end) of the kernel
@@ -83,70 +71,12 @@ struct TapGroup {
 };
 
 struct Workspace {
-  Origin origins[kMaxRows];
-  int64_t out_at[kMaxRows];  // elements from the start of out and residual to each position
-  int64_t residual_at[kMaxRows];
+  Positions<kMaxRows> positions;
   int num_segments[kMaxRows / kConvRows];
   Segment segments[kMaxRows / kConvRows][kMaxTaps];
   alignas(64) float sums[kMaxPanels * kMaxRows * kConvColumns];
   alignas(64) float widened[kMaxWidenedRows * kWidenedDepth];
 };
-
-Task make_task(const ConvProblem& p, int task) {
-  const int blocks = p.num_row_blocks;
-  const int groups = p.num_panel_groups;
-  const int block = p.panels_outermost ? task % blocks : task / groups;
-  const int group = p.panels_outermost ? task / blocks : task % groups;
-  const int num_panels = (p.filter.out_channels + kConvColumns - 1) / kConvColumns;
-  Task made;
-  made.row_begin = int64_t{block} * p.rows_per_task;
-  const int64_t left = p.num_rows - made.row_begin;
-  made.num_rows = left < p.rows_per_task ? static_cast<int>(left) : p.rows_per_task;
-  made.panel_begin = group * p.panels_per_task;
-  made.panel_end = made.panel_begin + p.panels_per_task;
-  if (made.panel_end > num_panels) {
-    made.panel_end = num_panels;
-  }
-  return made;
-}
-
-void find_origins(const ConvProblem& p, const Task& task, Workspace& work) {
-  const int64_t width = p.out_size[2];
-  const int64_t height = p.out_size[1];
-  int64_t w = task.row_begin % width;
-  int64_t h = task.row_begin / width % height;
-  int64_t t = task.row_begin / width / height;
-  for (int row = 0; row < task.num_rows; ++row) {
-    work.origins[row] = {{static_cast<int32_t>(t * p.stride[0]) - p.pad[0],
-                          static_cast<int32_t>(h * p.stride[1]) - p.pad[1],
-                          static_cast<int32_t>(w * p.stride[2]) - p.pad[2]}};
-    work.out_at[row] = t * p.out.stride[0] + h * p.out.stride[1] + w * p.out.stride[2];
-    work.residual_at[row] =
-        t * p.residual.stride[0] + h * p.residual.stride[1] + w * p.residual.stride[2];
-    if (++w == width) {
-      w = 0;
-      if (++h == height) {
-        h = 0;
-        ++t;
-      }
-    }
-  }
-}
-
-// The pixel that position `origin` plus `offset` reads; null in the padding.
-const uint8_t* pixel(const ConvProblem& p, const Origin& origin, const int32_t* offset) {
-  const int32_t t = origin.at[0] + offset[0];
-  const int32_t h = origin.at[1] + offset[1];
-  const int32_t w = origin.at[2] + offset[2];
-  if (t < 0 || t >= p.in_size[0] || h < 0 || h >= p.in_size[1] || w < 0 || w >= p.in_size[2]) {
-    return nullptr;
-  }
-  const bool old = t < p.history_frames;
-  const ConvView& view = old ? p.history : p.x;
-  const int64_t frame = old ? t : t - p.history_frames;
-  const int64_t index = frame * view.stride[0] + h * view.stride[1] + w * view.stride[2];
-  return static_cast<const uint8_t*>(view.data) + index * (view.is_bf16 ? 2 : 4);
-}
 
 // Appends to each tile's list the taps of the group that reach at least one pixel.
 void find_segments(const ConvProblem& p,
@@ -164,9 +94,7 @@ void find_segments(const ConvProblem& p,
     work.num_segments[tile] = 0;
   }
   for (int tap = group.begin; tap < group.end; ++tap) {
-    const int32_t offset[3] = {tap / (p.kernel[1] * p.kernel[2]) * p.dilation[0],
-                               tap / p.kernel[2] % p.kernel[1] * p.dilation[1],
-                               tap % p.kernel[2] * p.dilation[2]};
+    const Origin offset = tap_offset(p, tap);
     const int64_t filter_tap = p.first_tap + int64_t{tap} * p.tap_step;
     for (int tile = 0; tile < num_tiles; ++tile) {
       Segment& segment = work.segments[tile][work.num_segments[tile]];
@@ -174,8 +102,8 @@ void find_segments(const ConvProblem& p,
       for (int row = 0; row < rows; ++row) {
         const int index = tile * rows + row;
         // Rows beyond the block repeat its last one; their sums are not stored.
-        const uint8_t* from =
-            pixel(p, work.origins[index < task.num_rows ? index : task.num_rows - 1], offset);
+        const uint8_t* from = pixel(
+            p, work.positions.origins[index < task.num_rows ? index : task.num_rows - 1], offset);
         reaches = reaches || from != nullptr;
         segment.rows[row] = from != nullptr ? from + group.channel_begin * element_bytes : kZeros;
       }
@@ -207,32 +135,6 @@ void widen_segments(int num_tiles, int rows, int depth, Workspace& work) {
         segment.rows[row] = reinterpret_cast<const uint8_t*>(to);
         to += depth;
       }
-    }
-  }
-}
-
-int panel_vectors(const ConvProblem& p, int panel) {
-  const int left = p.filter.out_channels - panel * kConvColumns;
-  return left >= kConvColumns ? kConvVectors : (left + kLanes - 1) / kLanes;
-}
-
-void finish(const ConvProblem& p, const Task& task, int panel, int vectors, const Workspace& work) {
-  const int64_t first = int64_t{panel} * kConvColumns;
-  const float* sums = work.sums + (panel - task.panel_begin) * kMaxRows * kConvColumns;
-  for (int row = 0; row < task.num_rows; ++row, sums += vectors * kLanes) {
-    for (int c = 0; c < vectors * kLanes; c += kLanes) {
-      const int64_t channel = first + c;
-      const int64_t count = p.filter.out_channels - channel;
-      F v = load(sums + c);
-      if (p.filter.bias != nullptr) {
-        v = v + load(p.filter.bias + channel);
-      }
-      v = activated(v, p.activation);
-      if (p.residual.data != nullptr) {
-        v = v +
-            load_some(p.residual.data, p.residual.is_bf16, work.residual_at[row] + channel, count);
-      }
-      store_some(p.out.data, p.out.is_bf16, work.out_at[row] + channel, count, v);
     }
   }
 }
@@ -272,7 +174,9 @@ void run_panels(const ConvProblem& p, const Task& task, int begin, int end, Work
     }
   }
   for (int panel = begin; panel < end; ++panel) {
-    finish(p, task, panel, vectors, work);
+    const float* sums = work.sums + (panel - task.panel_begin) * kMaxRows * kConvColumns;
+    finish_columns(
+        p, task.num_rows, work.positions, 0, int64_t{panel} * kConvColumns, columns, sums, columns);
   }
 }
 
@@ -284,7 +188,7 @@ const ConvShape conv_shape =
 void conv_task(const ConvProblem& p, int number) {
   Workspace work;
   const Task task = make_task(p, number);
-  find_origins(p, task, work);
+  find_positions(p, task, work.positions);
   int full_end = task.panel_end;
   if (panel_vectors(p, full_end - 1) != kConvVectors) {
     --full_end;  // the narrow last panel has tiles of its own

@@ -68,6 +68,12 @@ struct ConvShape {
 
 }  // namespace mstar
 
+// cpu/conv_amx.cc: bf16 pixels and filters whose input channels are a multiple of 32.
+namespace mstar::amx {
+void conv_task(const ConvProblem& problem, int task);
+extern const ConvShape conv_shape;
+}  // namespace mstar::amx
+
 MSTAR_DECLARE_PER_ISA(
     // Tasks: [0, num_row_blocks * num_panel_groups).
     void conv_task(const ConvProblem& problem, int task); extern const ConvShape conv_shape;)

@@ -11,9 +11,11 @@ namespace mstar::amx {
 namespace {
 
 constexpr int64_t kStepBytes = 1024;  // 32 k of a panel, or of 16 rows
+constexpr int64_t kTileSums = int64_t{kAmxRows} * kPanel;
 // Steps of k after which the sums rest in memory: activations of a task's rows over one stretch,
 // the next stretch that is on its way, and the sums share the second-level cache (2 MiB).
 constexpr int64_t kStretch = 8;
+constexpr int64_t kSumsAhead = 4 * kTileSums / 16 / kStretch;  // lines to ask for at each step
 constexpr int64_t kScratchFloats = int64_t{384} * 384;
 constexpr int64_t kFewBytes = 640 << 10;
 constexpr int64_t kSingleAbreast = 6;
@@ -48,8 +50,8 @@ struct Block {
   const uint8_t* b;
   int64_t panel_bytes;
   int64_t num_steps;
-  float* sums[2];
-  int64_t sums_stride;  // bytes
+  float* sums;             // [tiles of rows][panels][16][16]
+  const float* next_sums;  // of the block after this one
   bool resume;
   int64_t weight_lines;  // to prefetch at each step
   int64_t x_lines;
@@ -73,7 +75,7 @@ template <int kPanels>
 void run_single(const Block& block, Prefetchers&) {
   each<0, kPanels>([&]<int c>() {
     if (block.resume) {
-      load_tile<c>(block.sums[0] + c * kPanel, block.sums_stride);
+      load_tile<c>(block.sums + c * kTileSums, kTileBytes);
     } else {
       zero_tile<c>();
     }
@@ -87,7 +89,7 @@ void run_single(const Block& block, Prefetchers&) {
       dot_bf16_tiles<c, 6, 7>();
     });
   }
-  each<0, kPanels>([&]<int c>() { store_tile<c>(block.sums[0] + c * kPanel, block.sums_stride); });
+  each<0, kPanels>([&]<int c>() { store_tile<c>(block.sums + c * kTileSums, kTileBytes); });
 }
 
 // Two tiles of rows: sums in 0, 1 and 2, 3, activations in 4 and 5, weights in 6 and 7.
@@ -97,7 +99,7 @@ void run_pair(const Block& block, Prefetchers& prefetchers) {
     constexpr int row = index / kPanels;
     constexpr int c = index % kPanels;
     if (block.resume) {
-      load_tile<row * 2 + c>(block.sums[row] + c * kPanel, block.sums_stride);
+      load_tile<row * 2 + c>(block.sums + index * kTileSums, kTileBytes);
     } else {
       zero_tile<row * 2 + c>();
     }
@@ -105,6 +107,7 @@ void run_pair(const Block& block, Prefetchers& prefetchers) {
   const uint8_t* a0 = block.a[0];
   const uint8_t* a1 = block.a[1];
   const uint8_t* b = block.b;
+  const float* next_sums = block.next_sums;
   for (int64_t step = 0; step < block.num_steps; ++step) {
     load_tile<6>(b, kTileBytes);
     load_tile<4>(a0, kTileBytes);
@@ -116,6 +119,10 @@ void run_pair(const Block& block, Prefetchers& prefetchers) {
       dot_bf16_tiles<1, 4, 7>();
       dot_bf16_tiles<3, 5, 7>();
     }
+#pragma GCC unroll 8
+    for (int64_t line = 0; line < kSumsAhead; ++line, next_sums += 16) {
+      asm volatile("prefetcht0 %0" : : "m"(*next_sums));
+    }
     prefetchers.weight.ask(block.weight_lines);
     prefetchers.x.ask(block.x_lines);
     a0 += block.a_step[0];
@@ -125,7 +132,7 @@ void run_pair(const Block& block, Prefetchers& prefetchers) {
   each<0, 2 * kPanels>([&]<int index>() {
     constexpr int row = index / kPanels;
     constexpr int c = index % kPanels;
-    store_tile<row * 2 + c>(block.sums[row] + c * kPanel, block.sums_stride);
+    store_tile<row * 2 + c>(block.sums + index * kTileSums, kTileBytes);
   });
 }
 
@@ -168,11 +175,9 @@ class Runner {
         range_(range),
         x_{p.m, p.weight.k_padded / kTileDepth},
         num_tiles_(range.tile_end - range.tile_begin),
-        first_row_(range.tile_begin * kAmxRows),
         num_rows_((num_tiles_ - 1) * kAmxRows + rows_of(p, range.tile_end - 1)),
         few_rows_(num_rows_ * x_.num_steps * kTileBytes <= kFewBytes),
-        abreast_(num_tiles_ == 1 ? kSingleAbreast : kPairAbreast),
-        sums_stride_((range.panel_end - range.panel_begin) * kPanel) {}
+        abreast_(num_tiles_ == 1 ? kSingleAbreast : kPairAbreast) {}
 
   void run() {
     if (few_rows_) {
@@ -190,8 +195,7 @@ class Runner {
       }
     }
     release_tiles();
-    finish_rows(
-        p_, first_row_, num_rows_, range_.panel_begin * kPanel, sums_stride_, sums_, sums_stride_);
+    finish();
   }
 
  private:
@@ -247,7 +251,6 @@ class Runner {
     block.b = weight_at(panel, stretch);
     block.panel_bytes = p_.weight.panel_bytes;
     block.num_steps = num_steps;
-    block.sums_stride = sums_stride_ * static_cast<int64_t>(sizeof(float));
     block.resume = stretch > 0;
     block.weight_lines = 0;
     block.x_lines = 0;
@@ -264,10 +267,40 @@ class Runner {
       for (int64_t i = 0; i < 2; ++i) {
         block.a[i] = static_cast<const uint8_t*>(p_.x) + x_.offset(stretch, tile + i);
         block.a_step[i] = int64_t{num_rows[i]} * kTileBytes;
-        block.sums[i] = sums_ + (tile + i - range_.tile_begin) * kAmxRows * sums_stride_ +
-                        (panel - range_.panel_begin) * kPanel;
       }
+      block.sums = sums_at(tile, panel);
+      block.next_sums = tile + 2 < range_.tile_end ? sums_at(tile + 2, panel) : block.sums;
       (num_rows[1] > 0 ? kPair : kSingle)[width - 1](block, prefetchers_);
+    }
+  }
+
+  // Of the block whose first tile and panel these are: what a block needs lies together, or its
+  // stores would touch more pages than the processor remembers.
+  float* sums_at(int64_t tile, int64_t panel) {
+    const int64_t num_panels = range_.panel_end - range_.panel_begin;
+    const int64_t tiles = tile + 1 < range_.tile_end ? 2 : 1;
+    return sums_ +
+           ((tile - range_.tile_begin) * num_panels + (panel - range_.panel_begin) * tiles) *
+               kTileSums;
+  }
+
+  void finish() {
+    for (int64_t tile = range_.tile_begin; tile < range_.tile_end; tile += 2) {
+      const int64_t tiles = tile + 1 < range_.tile_end ? 2 : 1;
+      for (int64_t panel = range_.panel_begin; panel < range_.panel_end; panel += abreast_) {
+        const int64_t width = width_at(panel);
+        const float* sums = sums_at(tile, panel);
+        for (int64_t index = 0; index < tiles * width; ++index, sums += kTileSums) {
+          const int64_t row = tile + index / width;
+          finish_rows(p_,
+                      row * kAmxRows,
+                      rows_of(p_, row),
+                      (panel + index % width) * kPanel,
+                      kPanel,
+                      sums,
+                      kPanel);
+        }
+      }
     }
   }
 
@@ -300,11 +333,9 @@ class Runner {
   const MatmulRange& range_;
   PackedTiles x_;
   int64_t num_tiles_;
-  int64_t first_row_;
   int64_t num_rows_;
   bool few_rows_;  // their activations stay in the cache, and weights are read front to back
   int64_t abreast_;
-  int64_t sums_stride_;
   Prefetchers prefetchers_;
   int rows_[2] = {0, 0};  // of the configuration
   alignas(64) float sums_[kScratchFloats];

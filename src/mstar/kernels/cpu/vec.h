@@ -49,7 +49,7 @@ MSTAR_VEC uint32_t float_bits(float x) {
 }
 
 // clang-format off
-#if defined(MSTAR_ISA_IS_avx512) || defined(MSTAR_ISA_IS_avx512_bf16)
+#if defined(__AVX512F__)
 #include "mstar/kernels/cpu/vec_avx512-inl.h"
 #elif defined(MSTAR_ISA_IS_avx2)
 #include "mstar/kernels/cpu/vec_avx2-inl.h"

@@ -170,12 +170,20 @@ void run(Stream& stream, AttentionParams& p, int64_t kv_capacity) {
       p.split_chunks ? (kv_capacity / kAttentionChunk + p.num_seqs) * p.num_kv_heads : 0;
   const int64_t blocks = p.num_rows / std::max(1, p.max_rows / group) * p.num_kv_heads;
   p.max_items = static_cast<int32_t>(blocks + pairs + chunks);
-  p.scratch_floats = MSTAR_BY_ISA(attention_scratch_floats)(p.max_rows, p.num_heads, p.head_dim);
+  p.item = MSTAR_BY_ISA(attention_item);
+  auto* scratch_floats = MSTAR_BY_ISA(attention_scratch_floats);
+#if defined(__x86_64__)
+  if (active_isa() == Isa::kAmx && p.q_dtype == DType::kBF16 && p.kv.dtype == DType::kBF16) {
+    p.item = &amx::attention_item;
+    scratch_floats = &amx::attention_scratch_floats;
+  }
+#endif
+  p.scratch_floats = scratch_floats(p.max_rows, p.num_heads, p.head_dim);
   const int64_t size = Workspace(p, chunks, nullptr).size_bytes();
   const Tensor memory = stream.empty({size}, DType::kU8);
   Workspace(p, chunks, memory.bytes());
   cpu.enqueue("plan_attention", 1, p, &plan_attention);
-  cpu.enqueue("attention", p.num_tasks, p, MSTAR_BY_ISA(attention));
+  cpu.enqueue("attention", p.num_tasks, p, &take_attention_items);
 }
 
 }  // namespace

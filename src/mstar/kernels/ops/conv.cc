@@ -38,8 +38,30 @@ void check_packed(const PackedConv::Data& data, const Tensor& x, const Tensor& o
               data.filter.out_channels);
 }
 
+// How a problem is computed: the tiles of a set, and a function of the problem and a task.
+struct ConvKernel {
+  const ConvShape& shape;
+  void (*task)(const ConvProblem&, int);
+};
+
+ConvKernel choose_kernel(const ConvProblem& p, const ConvShape& shape) {
+#if defined(__x86_64__)
+  if (active_isa() == Isa::kAmx && p.x.is_bf16 && p.filter.is_bf16 &&
+      p.filter.in_channels % 32 == 0 &&
+      (p.history.data == nullptr || p.history.stride[2] == p.x.stride[2])) {
+    return {amx::conv_shape, &amx::conv_task};
+  }
+#endif
+  return {shape, MSTAR_BY_ISA(conv_task)};
+}
+
 // Cuts the work into enough tasks to balance, none of them needlessly small, and runs it.
-void enqueue_conv(CpuStream& stream, const char* name, ConvProblem& p, const ConvShape& shape) {
+void enqueue_conv(CpuStream& stream,
+                  const char* name,
+                  ConvProblem& p,
+                  const ConvShape& packed_shape) {
+  const ConvKernel kernel = choose_kernel(p, packed_shape);
+  const ConvShape& shape = kernel.shape;
   p.num_rows = int64_t{p.out_size[0]} * p.out_size[1] * p.out_size[2];
   if (p.num_rows == 0) {
     return;
@@ -66,7 +88,7 @@ void enqueue_conv(CpuStream& stream, const char* name, ConvProblem& p, const Con
   const int64_t pixel_bytes = int64_t{p.in_size[0]} * p.in_size[1] * p.in_size[2] *
                               p.filter.in_channels * (p.x.is_bf16 ? 2 : 4);
   p.panels_outermost = filter_bytes > pixel_bytes;
-  stream.enqueue(name, p.num_row_blocks * p.num_panel_groups, p, MSTAR_BY_ISA(conv_task));
+  stream.enqueue(name, p.num_row_blocks * p.num_panel_groups, p, kernel.task);
 }
 
 // x, history, residual and out as [t, h, w, c].
