@@ -11,8 +11,8 @@
 namespace mstar::amx {
 namespace {
 
-constexpr int kMaxRows = 192;
-constexpr int kMaxPanels = 4;
+constexpr int kMaxRows = 256;
+constexpr int kMaxPanels = 6;
 constexpr int kRowsMultiple = 2 * kAmxRows;
 constexpr int kStretch =
     8;  // steps: positions and filters of so many stay in the first-level cache
@@ -132,10 +132,9 @@ class Runner {
         if (!find_pixels(w * p_.dilation[2])) {
           continue;
         }
-        for (int channel = 0; channel < p_.filter.in_channels; channel += kTileDepth) {
-          gather(channel);
-          work_.filter_rows[num_steps_] = (tap * p_.filter.in_channels + channel) / 2;
-          if (++num_steps_ == kStretch) {
+        for (int channel = 0; channel < p_.filter.in_channels;) {
+          channel += gather(tap, channel);
+          if (num_steps_ == kStretch) {
             multiply();
           }
         }
@@ -180,13 +179,26 @@ class Runner {
     return reaches;
   }
 
-  void gather(int channel) {
+  // The pixels' channels from `channel` on, as many as there is room for; returns their number.
+  int gather(int64_t tap, int channel) {
+    const int left = (p_.filter.in_channels - channel) / kTileDepth;
+    const int room = kStretch - num_steps_;
+    const int steps = left < room ? left : room;
     for (int row = 0; row < num_pairs_ * kRowsMultiple; ++row) {
       const uint8_t* from = work_.pixels[row];
-      __builtin_memcpy(work_.x[row / kAmxRows][num_steps_][row % kAmxRows],
-                       from != nullptr ? from + 2 * int64_t{channel} : kZeros,
-                       kTileBytes);
+      const int64_t stride = from != nullptr ? kTileBytes : 0;
+      from = from != nullptr ? from + 2 * int64_t{channel} : kZeros;
+      uint8_t* to = work_.x[row / kAmxRows][num_steps_][row % kAmxRows];
+      for (int step = 0; step < steps; ++step, from += stride, to += kStepBytes) {
+        __builtin_memcpy(to, from, kTileBytes);
+      }
     }
+    for (int step = 0; step < steps; ++step) {
+      work_.filter_rows[num_steps_ + step] =
+          (tap * p_.filter.in_channels + channel) / 2 + step * kTileDepth / 2;
+    }
+    num_steps_ += steps;
+    return steps * kTileDepth;
   }
 
   void multiply() {
@@ -245,12 +257,8 @@ class Runner {
 
 }  // namespace
 
-extern const ConvShape conv_shape{kLanes,
-                                  kConvColumns,
-                                  kRowsMultiple,
-                                  kMaxRows,
-                                  kMaxRows,
-                                  kMaxPanels};
+extern const ConvShape
+    conv_shape{kLanes, kConvColumns, kRowsMultiple, kMaxRows, kMaxRows, kMaxPanels, 6};
 
 void conv_task(const ConvProblem& p, int number) {
   Workspace work;

@@ -183,7 +183,7 @@ void run_panels(const ConvProblem& p, const Task& task, int begin, int end, Work
 }  // namespace
 
 const ConvShape conv_shape =
-    {kLanes, kConvColumns, kRowsMultiple, kMaxRows, kMaxWidenedRows, kMaxPanels};
+    {kLanes, kConvColumns, kRowsMultiple, kMaxRows, kMaxWidenedRows, kMaxPanels, 12};
 
 void conv_task(const ConvProblem& p, int number) {
   Workspace work;

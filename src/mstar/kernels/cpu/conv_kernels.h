@@ -64,6 +64,7 @@ struct ConvShape {
   int32_t max_rows;
   int32_t max_bf16_rows;  // the same for bf16 pixels
   int32_t max_panels;
+  int32_t tasks_per_thread;  // wanted, so that threads finish together
 };
 
 }  // namespace mstar

@@ -70,7 +70,8 @@ void enqueue_conv(CpuStream& stream,
   const auto tasks_of = [&](int64_t rows, int64_t panels) {
     return (p.num_rows + rows - 1) / rows * ((num_panels + panels - 1) / panels);
   };
-  const int64_t wanted = stream.num_threads() == 1 ? 1 : 12 * stream.num_threads();
+  const int64_t wanted =
+      stream.num_threads() == 1 ? 1 : shape.tasks_per_thread * stream.num_threads();
   int rows = p.x.is_bf16 ? shape.max_bf16_rows : shape.max_rows;
   int panels = std::min(shape.max_panels, num_panels);
   while (tasks_of(rows, panels) < wanted && (rows > shape.rows_multiple || panels > 1)) {
@@ -80,6 +81,11 @@ void enqueue_conv(CpuStream& stream,
       rows = rows / 2 / shape.rows_multiple * shape.rows_multiple;
     }
   }
+  // Evenly: the last block of rows would be the smallest.
+  const int64_t blocks = (p.num_rows + rows - 1) / rows;
+  const int64_t even = (p.num_rows + blocks - 1) / blocks;
+  rows = static_cast<int>((even + shape.rows_multiple - 1) / shape.rows_multiple) *
+         shape.rows_multiple;
   p.rows_per_task = rows;
   p.panels_per_task = panels;
   p.num_row_blocks = static_cast<int32_t>((p.num_rows + rows - 1) / rows);
