@@ -1,6 +1,7 @@
 // mstar_bench kernels: each kernel over model-shaped sizes as a share of what this machine can
 // do, measured in the same run, with oneDNN's plain call and an earlier result beside it.
 // mstar_bench models: the same for parts of models.
+// mstar_bench lm, rounding: whole language models (bench/lm.h).
 
 #include <cstdio>
 #include <cstdlib>
@@ -15,6 +16,7 @@
 
 #include "bench/ceilings.h"
 #include "bench/kernels/families.h"
+#include "bench/lm.h"
 #include "bench/measure.h"
 #include "bench/models/families.h"
 
@@ -24,6 +26,7 @@ namespace {
 constexpr const char* kUsage =
     "usage: mstar_bench kernels|models [--json] [--only PATTERN] [--threads N] [--rounds N]\n"
     "                           [--baseline FILE] [--no-peer] [--busy] [--list]\n"
+    "       mstar_bench lm MODEL …, mstar_bench rounding MODEL.gguf --text FILE …\n"
     "  --only      cases whose name contains PATTERN\n"
     "  --baseline  what an earlier --json printed; its times are shown beside\n"
     "  --busy      one thread's own processor time, for machines that others use too; no peer\n"
@@ -248,6 +251,10 @@ int run_cases(const Cases& cases, const Options& options) {
 
 int run(int argc, char** argv) {
   const std::string what = argc < 2 ? "" : argv[1];
+  if (what == "lm" || what == "rounding") {
+    const std::vector<std::string> words(argv + 2, argv + argc);
+    return what == "lm" ? lm_command(words) : rounding_command(words);
+  }
   if (what != "kernels" && what != "models") {
     std::fputs(kUsage, stderr);
     return 2;

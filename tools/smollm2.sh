@@ -36,7 +36,7 @@ fi
 cat <<EOF
 smollm2: $target
 
-  build/release/bin/mstar run $target "What is the capital of France?" --temperature 0
+  build/release/bin/mstar run $target "Why is the sky blue?" --temperature 0
   build/release/bin/mstar serve $target
   build/release/bin/mstar inspect $target
 

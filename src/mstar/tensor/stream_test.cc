@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
 
+#include "mstar/tensor/arena.h"
 #include "mstar/tensor/cpu_stream.h"
 
 namespace mstar {
@@ -73,6 +75,32 @@ TEST(CachingAllocator, RoundsUpByAtMostAnEighth) {
     EXPECT_LE(storage->size_bytes(), size + size / 8);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(storage->data()) % 64, 0U);
   }
+}
+
+TEST(ArenaAllocator, BlocksShareChunksThatGoBackWithTheLast) {
+  ArenaAllocator arena;
+  constexpr int64_t kBlock = 1 << 20;
+  {
+    std::vector<Tensor> blocks;
+    for (int index = 0; index < 16; ++index) {  // two chunks and a bit
+      blocks.push_back(Tensor::empty({kBlock - index}, DType::kU8, arena));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(blocks.back().bytes()) % 64, 0U);
+      std::memset(blocks.back().bytes(), index, static_cast<size_t>(kBlock - index));
+    }
+    EXPECT_EQ(arena.bytes_held(), 3 * ArenaAllocator::kChunkBytes);
+    for (int index = 0; index < 16; ++index) {
+      const auto last = static_cast<size_t>(kBlock - index - 1);
+      EXPECT_EQ(static_cast<int>(blocks[static_cast<size_t>(index)].bytes()[0]), index);
+      EXPECT_EQ(static_cast<int>(blocks[static_cast<size_t>(index)].bytes()[last]), index);
+    }
+    blocks.erase(blocks.begin(), blocks.begin() + 9);  // all of the first chunk, some of the second
+    EXPECT_EQ(arena.bytes_held(), 2 * ArenaAllocator::kChunkBytes);
+  }
+  EXPECT_EQ(arena.bytes_held(), ArenaAllocator::kChunkBytes);  // kept for the next
+  const Tensor small = Tensor::empty({1}, DType::kU8, arena);
+  EXPECT_EQ(arena.bytes_held(), ArenaAllocator::kChunkBytes);
+  const Tensor large = Tensor::empty({4 * kBlock}, DType::kU8, arena);  // not a chunk's
+  EXPECT_EQ(arena.bytes_held(), ArenaAllocator::kChunkBytes);
 }
 
 TEST(CachingAllocator, GraphsMayShareTheirTemporaries) {

@@ -2,6 +2,7 @@
 #include "mstar/kernels/cpu/matmul_formats.h"
 #include "mstar/kernels/cpu/matmul_kernels.h"
 #include "mstar/kernels/cpu/matmul_vec-inl.h"
+#include "mstar/kernels/cpu/round_block-inl.h"
 
 namespace mstar::MSTAR_ISA_NAMESPACE {
 namespace {
@@ -87,37 +88,10 @@ void pack_pairs(const PackRowsParams& p,
   kPack[count - 1](p, first, out);
 }
 
-constexpr int kParts = 32 / kLanes;  // vectors in a block
-
-// 32 values to codes: the largest magnitude becomes 127. Returns the scale; NaN and infinity in
-// the values make it NaN, so that they reach the output.
-float round_block(const F (&values)[kParts], int32_t (&codes)[32]) {
-  F largest = splat(0.0F);
-  F not_finite = splat(0.0F);
-  for (const F& part : values) {
-    const F magnitude = as_float(as_words(part) & 0x7fffffffU);
-    largest = select(magnitude > largest, magnitude, largest);
-    not_finite = mul_add(part, splat(0.0F), not_finite);
-  }
-  float most = 0.0F;
-  float none = 0.0F;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    most = largest[lane] > most ? largest[lane] : most;
-    none += not_finite[lane];
-  }
-  const F inverse = splat(most > 0.0F ? 127.0F / most : 0.0F);
-  for (int part = 0; part < kParts; ++part) {
-    // Adding 1.5 * 2^23 leaves the rounded integer in the low bits; a code never leaves int8.
-    const U bits = as_words(values[part] * inverse + splat(12582912.0F));
-    const I code = reinterpret_cast<I>(bits << 24) >> 24;
-    __builtin_memcpy(codes + part * kLanes, &code, sizeof(code));
-  }
-  return most / 127.0F + none;
-}
-
+template <bool kNibbles>
 void pack_int8(const PackRowsParams& p, int64_t first, int64_t rows, uint8_t* out) {
   F values[kParts];
-  int32_t codes[32];
+  RoundedBlock block;
   for (int64_t k = 0; k < p.k_padded; k += 32, out += kInt8BlockBytes * rows) {
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t part = 0; part < kParts; ++part) {
@@ -130,21 +104,12 @@ void pack_int8(const PackRowsParams& p, int64_t first, int64_t rows, uint8_t* ou
           }
         }
       }
-      const float scale = round_block(values, codes);
-      int32_t half_sums[2] = {};
-      for (int64_t index = 0; index < 32; ++index) {
-        half_sums[index / 16] += codes[index];
-        int64_t place = index;
-        if (p.form == PackedX::kInt8Nibbles) {
-          place = index / 8 * 8 + index % 2 * 4 + index % 8 / 2;
-        }
-        out[8 * rows + (place / 4 * rows + row) * 4 + place % 4] =
-            static_cast<uint8_t>(codes[index]);
+      round_block<kNibbles>(values, block);
+      __builtin_memcpy(out + 4 * row, &block.scale, sizeof(block.scale));
+      __builtin_memcpy(out + 4 * (rows + row), block.sums, sizeof(block.sums));
+      for (int64_t word = 0; word < 8; ++word) {
+        __builtin_memcpy(out + 8 * rows + (word * rows + row) * 4, block.codes + 4 * word, 4);
       }
-      __builtin_memcpy(out + 4 * row, &scale, sizeof(scale));
-      const int16_t sums[2] = {static_cast<int16_t>(half_sums[0]),
-                               static_cast<int16_t>(half_sums[1])};
-      __builtin_memcpy(out + 4 * (rows + row), sums, sizeof(sums));
     }
   }
 }
@@ -163,8 +128,8 @@ void matmul_pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_
         pack_pairs(p, first, rows, reinterpret_cast<uint32_t*>(out), AllRows{});
         break;
       case PackedX::kBF16Tiles: break;  // matmul_amx.cc
-      case PackedX::kInt8:
-      case PackedX::kInt8Nibbles: pack_int8(p, first, rows, out); break;
+      case PackedX::kInt8: pack_int8<false>(p, first, rows, out); break;
+      case PackedX::kInt8Nibbles: pack_int8<true>(p, first, rows, out); break;
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "mstar/base/error.h"
 #include "mstar/kernels/ref/dequantize.h"
+#include "mstar/tensor/arena.h"
 
 namespace mstar {
 
@@ -286,7 +287,7 @@ PackedWeight PackedWeight::pack(const Tensor& weight,
                       panel_block_bytes(data->dtype) * data->panel_width;
   data->panel_bytes = (data->panel_bytes + 63) / 64 * 64;  // panels begin at cache lines
   const int64_t num_panels = ceil_div(data->n, data->panel_width);
-  data->panels = Tensor::empty({num_panels * data->panel_bytes}, DType::kU8);
+  data->panels = Tensor::empty({num_panels * data->panel_bytes}, DType::kU8, weight_arena());
   if (data->dtype == DType::kI8) {
     data->row_scales = Tensor::zeros({num_panels * data->panel_width}, DType::kF32);
   }

@@ -53,6 +53,8 @@ int64_t task_rows(PackedX form) {
 // Bytes of weight that make a task of a few rows: enough to keep the memory's prefetchers going,
 // few enough that the threads finish together.
 constexpr int64_t kTaskBytes = 128 << 10;
+// A small weight is cut finer, or one thread would wait for the other's last task.
+constexpr int64_t kFewestTasksPerThread = 4;
 // Tasks for each thread where rows are many: the last one idles the others for half of itself.
 constexpr int64_t kTasksPerThread = 32;
 // Tiles want broad tasks, or the activations are read too often.
@@ -71,7 +73,9 @@ Grid make_grid(const CpuStream& stream,
   grid.tiles_per_task = ceil_div(grid.num_tiles, grid.row_tasks);
   grid.row_tasks = ceil_div(grid.num_tiles, grid.tiles_per_task);
   const int64_t step = kernels.panel_step(weight.dtype, form, m);
-  int64_t wanted = kTaskBytes / std::max<int64_t>(weight.panel_bytes, 1);
+  int64_t wanted =
+      std::min(kTaskBytes / std::max<int64_t>(weight.panel_bytes, 1),
+               ceil_div(grid.num_panels, kFewestTasksPerThread * stream.num_threads()));
   if (grid.num_tiles > 4) {
     const int64_t per_thread = form == PackedX::kBF16Tiles ? kTasksOfTiles : kTasksPerThread;
     const int64_t tasks = per_thread * stream.num_threads();
