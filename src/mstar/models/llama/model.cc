@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 constexpr size_t kMaxConfigBytes = size_t{4} << 20;
 constexpr int64_t kDefaultMaxTokens = 1024;
 constexpr int64_t kPageSize = 64;
+constexpr std::string_view kPromptIds = "prompt_token_ids";
 
 // The .gguf file that `path` is or holds alone; "" when there is none, or when the folder has
 // safetensors, which then are the checkpoint.
@@ -142,8 +143,15 @@ void LlamaModel::describe(const Json& model_kwargs) {
   description_.family = "llama";
   description_.input_modalities = {Modality::kText};
   description_.output_modalities = {Modality::kText};
-  description_.parameters =
-      ParameterTable(language_parameters(default_sampling_, kDefaultMaxTokens));
+  std::vector<RequestParameter> parameters =
+      language_parameters(default_sampling_, kDefaultMaxTokens);
+  parameters.push_back({.name = std::string(kPromptIds),
+                        .type = RequestParameter::Type::kIntList,
+                        .min = 0.0,
+                        .max = static_cast<double>(config_.vocab_size - 1),
+                        .help = "the prompt as token ids, instead of its text",
+                        .max_length = static_cast<int>(max_model_len_)});
+  description_.parameters = ParameterTable(std::move(parameters));
   description_.max_model_len = max_model_len_;
   description_.config = config_.to_json();
 }
@@ -253,7 +261,11 @@ PreparedRequest LlamaModel::process_prompt(const ModelRequest& request) const {
     }
   }
   std::vector<int32_t> ids;
-  if (request.raw_prompt) {
+  if (const Json* given = parameters.find(kPromptIds)) {
+    for (const Json& id : given->get_array()) {
+      ids.push_back(static_cast<int32_t>(id.get_int()));
+    }
+  } else if (request.raw_prompt) {
     std::string text;
     for (const ChatMessage& message : request.messages) {
       for (const ContentPart& part : message.content) {

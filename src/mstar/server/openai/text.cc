@@ -1,5 +1,6 @@
 // POST /v1/completions, /tokenize and /detokenize.
 #include <algorithm>
+#include <utility>
 
 #include "mstar/base/str_cat.h"
 #include "mstar/server/answer.h"
@@ -12,59 +13,117 @@ namespace mstar {
 
 namespace {
 
+// Text, or the ids of its tokens.
+struct Prompt {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
 struct CompletionRequest {
   std::vector<ModelRequest> requests;  // prompts times choices
   AnswerOptions answer;
+  std::vector<std::string> echoes;  // [requests] what stands before each answer
 };
 
-std::vector<std::string> read_prompts(const Json* prompt, int64_t max_prompts) {
-  const auto fail = [](const std::string& what) {
-    throw ApiError(ErrorCode::kInvalidArgument, str_cat("[request] \"prompt\": ", what), "prompt");
-  };
-  if (prompt == nullptr) {
-    fail("is missing");
+// The parameter by which a model takes a prompt as ids.
+constexpr std::string_view kPromptIds = "prompt_token_ids";
+
+[[noreturn]] void fail_prompt(const std::string& what) {
+  throw ApiError(ErrorCode::kInvalidArgument, str_cat("[request] \"prompt\": ", what), "prompt");
+}
+
+int32_t token_id(const Json& json) {
+  if (!json.is_integer() || json.get_double() < 0 || json.get_double() > INT32_MAX) {
+    fail_prompt(str_cat("found ", json.dump(), ", expected a token id"));
   }
-  if (prompt->is_string()) {
-    return {prompt->get_string()};
+  return static_cast<int32_t>(json.get_int());
+}
+
+Prompt read_prompt(const Json& json) {
+  if (json.is_string()) {
+    return {json.get_string(), {}};
   }
-  if (!prompt->is_array() || prompt->size() == 0) {
-    fail(str_cat("found ", prompt->type_name(), ", expected text or a list of texts"));
+  if (!json.is_array() || json.size() == 0) {
+    fail_prompt(
+        str_cat("found ", json.type_name(), " in the list, expected text or a list of token ids"));
   }
-  if (static_cast<int64_t>(prompt->size()) > max_prompts) {
-    fail(str_cat("more than ", max_prompts, " prompts"));
+  Prompt prompt;
+  for (const Json& one : json.get_array()) {
+    prompt.ids.push_back(token_id(one));
   }
-  std::vector<std::string> prompts;
-  for (const Json& one : prompt->get_array()) {
-    if (!one.is_string()) {
-      fail(str_cat("found ", one.type_name(), " in the list, expected text (not token ids)"));
-    }
-    prompts.push_back(one.get_string());
+  return prompt;
+}
+
+// A text, a list of texts, the ids of one prompt, or a list of such lists.
+std::vector<Prompt> read_prompts(const Json* json, int64_t max_prompts) {
+  if (json == nullptr) {
+    fail_prompt("is missing");
+  }
+  if (json->is_string()) {
+    return {{json->get_string(), {}}};
+  }
+  if (!json->is_array() || json->size() == 0) {
+    fail_prompt(str_cat("found ", json->type_name(), ", expected text or a list of texts"));
+  }
+  if (json->get_array().front().is_number()) {
+    return {read_prompt(*json)};
+  }
+  if (static_cast<int64_t>(json->size()) > max_prompts) {
+    fail_prompt(str_cat("more than ", max_prompts, " prompts"));
+  }
+  std::vector<Prompt> prompts;
+  for (const Json& one : json->get_array()) {
+    prompts.push_back(read_prompt(one));
   }
   return prompts;
 }
 
 CompletionRequest parse_completion_request(const Json& body,
-                                           const ModelDescription& model,
+                                           const Backend& backend,
                                            int64_t max_choices,
                                            const std::string& id) {
+  const ModelDescription& model = backend.description();
   RequestReader reader(body, model);
   CompletionRequest out;
   out.answer = reader.take_answer_options(max_choices);
   check_output_modality(model, Modality::kText);
-  const std::vector<std::string> prompts =
+  const std::vector<Prompt> prompts =
       read_prompts(reader.take("prompt"), max_choices / out.answer.num_choices);
-  for (const char* name : {"echo", "suffix", "logprobs", "response_format"}) {
+  const bool echo = reader.take_bool("echo", false);
+  if (echo && body.find("logprobs") != nullptr && !body.find("logprobs")->is_null()) {
+    throw ApiError(ErrorCode::kUnsupported,
+                   "[request] \"echo\": log-probabilities of the prompt are not supported",
+                   "echo",
+                   "unsupported_parameter");
+  }
+  for (const char* name : {"suffix", "logprobs", "response_format"}) {
     reader.refuse(name);
   }
   reader.refuse("best_of", {Json(out.answer.num_choices)});
   const Json parameters = reader.parameters();
   for (size_t index = 0; index < prompts.size(); ++index) {
-    ModelRequest request = prompt_request(prompts[index], Modality::kText);
+    const Prompt& prompt = prompts[index];
+    ModelRequest request = prompt_request(prompt.text, Modality::kText);
     request.raw_prompt = true;
     request.parameters = parameters;
+    if (!prompt.ids.empty()) {
+      if (!reader.is_parameter(kPromptIds)) {
+        fail_prompt("this model takes text, not token ids");
+      }
+      Json ids = Json::array();
+      for (const int32_t token : prompt.ids) {
+        ids.push_back(token);
+      }
+      request.parameters.set(kPromptIds, std::move(ids));
+      static_cast<void>(model.parameters.resolve(request.parameters));  // they may be too many
+    }
     const std::string prompt_id = index == 0 ? id : str_cat(id, "-p", index);
     for (ModelRequest& one : repeat_request(request, out.answer.num_choices, prompt_id)) {
       out.requests.push_back(std::move(one));
+      std::string& text = out.echoes.emplace_back();
+      if (echo) {
+        text = prompt.ids.empty() ? prompt.text : backend.detokenize(prompt.ids);
+      }
     }
   }
   return out;
@@ -113,6 +172,7 @@ class CompletionStream final : public Answer {
         id_(std::move(id)),
         model_(std::move(model)),
         options_(request.answer),
+        echoes_(request.echoes),
         completions_(request.requests.size()),
         logprobs_(request.requests.size()),
         offsets_(request.requests.size()) {}
@@ -120,6 +180,7 @@ class CompletionStream final : public Answer {
  protected:
   void chunk(size_t index, OutputChunk chunk) override {
     open();
+    chunk.data.insert(0, std::exchange(echoes_[index], {}));
     logprobs_[index].insert(logprobs_[index].end(), chunk.logprobs.begin(), chunk.logprobs.end());
     if (chunk.modality == Modality::kText && !chunk.data.empty()) {
       send(choice_json(index, chunk.data, take_logprobs(index), nullptr));
@@ -128,7 +189,8 @@ class CompletionStream final : public Answer {
 
   void done(size_t index, const Completion& completion) override {
     open();
-    send(choice_json(index, "", take_logprobs(index), completion.finish_reason));
+    send(choice_json(
+        index, std::exchange(echoes_[index], {}), take_logprobs(index), completion.finish_reason));
     completions_[index] = completion;
   }
 
@@ -176,6 +238,7 @@ class CompletionStream final : public Answer {
   const std::string id_;
   const std::string model_;
   const AnswerOptions options_;
+  std::vector<std::string> echoes_;  // not yet sent
   std::vector<Completion> completions_;
   std::vector<std::vector<TokenLogprob>> logprobs_;  // of tokens whose text is held back
   std::vector<int64_t> offsets_;                     // characters told about so far
@@ -185,14 +248,15 @@ class CompletionStream final : public Answer {
 HttpResponse completion_document(const std::vector<Outcome>& outcomes,
                                  const std::string& id,
                                  const std::string& model,
-                                 int64_t num_choices) {
+                                 int64_t num_choices,
+                                 const std::vector<std::string>& echoes) {
   Json choices = Json::array();
   std::vector<Completion> completions;
   for (size_t index = 0; index < outcomes.size(); ++index) {
     const Completion& completion = outcomes[index].completion;
     int64_t offset = 0;
     choices.push_back(choice_json(index,
-                                  outcomes[index].text(),
+                                  echoes[index] + outcomes[index].text(),
                                   completion_logprobs(outcomes[index].logprobs(), offset),
                                   completion.finish_reason));
     completions.push_back(completion);
@@ -211,7 +275,7 @@ void completions(ServerContext& context,
   context.check_model(*backend, asked_model(body));
   const std::string id = context.new_id("cmpl-");
   CompletionRequest parsed =
-      parse_completion_request(body, backend->description(), context.options().max_choices, id);
+      parse_completion_request(body, *backend, context.options().max_choices, id);
   std::shared_ptr<Answer> answer;
   if (parsed.answer.stream) {
     answer = std::make_shared<CompletionStream>(context, writer, id, model, parsed);
@@ -220,8 +284,9 @@ void completions(ServerContext& context,
         context,
         writer,
         parsed.requests.size(),
-        [id, model, n = parsed.answer.num_choices](std::vector<Outcome>& outcomes) {
-          return completion_document(outcomes, id, model, n);
+        [id, model, n = parsed.answer.num_choices, echoes = parsed.echoes](
+            std::vector<Outcome>& outcomes) {
+          return completion_document(outcomes, id, model, n, echoes);
         });
   }
   answer->run(*backend, std::move(parsed.requests));

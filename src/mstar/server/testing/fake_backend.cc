@@ -20,6 +20,11 @@ std::vector<std::string> split_words(const std::string& text) {
 
 std::string last_text(const ModelRequest& request) {
   std::string text;
+  if (const Json* ids = request.parameters.find("prompt_token_ids")) {
+    for (const Json& id : ids->get_array()) {
+      text += static_cast<char>(id.get_int());
+    }
+  }
   for (const ContentPart& part : request.messages.back().content) {
     text += part.text;
   }
@@ -208,6 +213,7 @@ FakeBackend::FakeBackend() {
       {.name = "seed", .min = 0},
       {.name = "stop", .type = Type::kAny},
       {.name = "logprobs", .min = 0, .max = 20},
+      {.name = "prompt_token_ids", .type = Type::kIntList, .min = 0, .max = 255},
       {.name = "width", .min = 16, .max = 4096, .unit = "pixels"},
       {.name = "height", .min = 16, .max = 4096, .unit = "pixels"},
   });
