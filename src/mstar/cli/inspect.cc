@@ -51,7 +51,7 @@ std::vector<MemoryItem> memory_plan(const OpenedModel& opened) {
                             .activation_dtype = opened.options.engine.activation_dtype,
                             .quantization = opened.options.engine.quantization,
                             .progress = {}};
-  return opened.model->memory_plan({}, context);
+  return plan_memory(*opened.model, {}, context, opened.deployment.resources);
 }
 
 Json inspect_json(const OpenedModel& opened) {

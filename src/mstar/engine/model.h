@@ -192,7 +192,7 @@ class Model {
   // from the files' headers do.
   virtual void check_weights(const LoadContext& context);
 
-  // Weights and pools that the listed nodes will need, without loading them.
+  // What the listed nodes will need besides their KV caches, without loading them.
   virtual std::vector<MemoryItem> memory_plan(const std::vector<std::string>& nodes,
                                               const LoadContext& context) const = 0;
 

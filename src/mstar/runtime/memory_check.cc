@@ -87,6 +87,30 @@ std::string gigabytes(int64_t bytes) {
   return text;
 }
 
+std::vector<MemoryItem> plan_memory(const Model& model,
+                                    const std::vector<std::string>& nodes,
+                                    const LoadContext& context,
+                                    const std::map<std::string, Json>& overrides) {
+  std::vector<MemoryItem> plan = model.memory_plan(nodes, context);
+  for (NodeResourceSpec& resource : model.get_node_resources()) {
+    const auto is_hosted = [&](const std::string& node) {
+      return std::ranges::find(nodes, node) != nodes.end();
+    };
+    if (!std::holds_alternative<KVSpec>(resource.spec) ||
+        (!nodes.empty() && std::ranges::none_of(resource.nodes, is_hosted))) {
+      continue;
+    }
+    if (const auto own = overrides.find(resource.resource_key); own != overrides.end()) {
+      apply_overrides(resource.spec, own->second, str_cat("resources.", own->first));
+    }
+    const auto& kv = std::get<KVSpec>(resource.spec);
+    plan.push_back({str_cat(resource.resource_key, " pool"),
+                    kv.max_num_pages * kv.page_size * kv.num_layers * kv.num_kv_heads *
+                        kv.head_dim * 2 * element_bytes(kv.dtype)});
+  }
+  return plan;
+}
+
 int64_t total_bytes(const std::vector<MemoryItem>& plan) {
   int64_t total = 0;
   for (const MemoryItem& item : plan) {

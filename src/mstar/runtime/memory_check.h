@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,13 @@ int64_t available_memory();
 
 // "29.1 GB", or "4.2 MB" below one.
 std::string gigabytes(int64_t bytes);
+
+// What the nodes of one worker take: the model's plan and the KV caches' pools, as the deployment's
+// `overrides` (by resource key) make them. No nodes: all. Throws what apply_overrides() throws.
+std::vector<MemoryItem> plan_memory(const Model& model,
+                                    const std::vector<std::string>& nodes,
+                                    const LoadContext& context,
+                                    const std::map<std::string, Json>& overrides);
 
 int64_t total_bytes(const std::vector<MemoryItem>& plan);
 

@@ -44,7 +44,8 @@ void check_plan(const Model& model,
                             .progress = {}};
   std::vector<MemoryItem> plan;
   for (const std::vector<std::string>& of_worker : nodes) {
-    for (MemoryItem& item : model.memory_plan(of_worker, context)) {
+    for (MemoryItem& item :
+         plan_memory(model, of_worker, context, options.engine.resource_overrides)) {
       plan.push_back(std::move(item));
     }
   }

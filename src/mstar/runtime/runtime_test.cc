@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "mstar/base/str_cat.h"
+#include "mstar/runtime/memory_check.h"
 #include "mstar/runtime/service.h"
 #include "mstar/runtime/testing/test_model.h"
 
@@ -269,6 +270,27 @@ TEST_F(RuntimeTest, TheQueueIsBoundedAndDrainingRefuses) {
   EXPECT_LT(refused, 12);
   expect_empty();
   EXPECT_NE(ask("{}")->wait().find("shutting down"), std::string::npos);
+}
+
+TEST(MemoryPlan, CountsTheCachesAsTheDeploymentMakesThem) {
+  const testing::TestModel model;
+  ThreadPool pool(1);
+  CpuStream stream(pool);
+  const LoadContext context{.pool = pool, .stream = stream, .progress = {}};
+  const auto pool_bytes = [&](const std::vector<std::string>& nodes, const char* overrides) {
+    const std::map<std::string, Json> by_key = {{"kv", Json::parse(overrides)}};
+    for (const MemoryItem& item : plan_memory(model, nodes, context, by_key)) {
+      if (item.what == "kv pool") {
+        return item.size_bytes;
+      }
+    }
+    return int64_t{0};
+  };
+  EXPECT_EQ(pool_bytes({}, "{}"), 17 * 4 * 4 * 2 * 4);  // pages, tokens, head_dim, k and v, f32
+  EXPECT_EQ(pool_bytes({"flow"}, R"({"dtype": "bf16"})"), 17 * 4 * 4 * 2 * 2);
+  EXPECT_EQ(pool_bytes({}, R"({"max_num_pages": 5, "page_size": 8})"), 5 * 8 * 4 * 2 * 4);
+  EXPECT_EQ(pool_bytes({"encoder"}, "{}"), 0);  // another worker hosts it
+  EXPECT_THROW(pool_bytes({}, R"({"pages": 5})"), Error);
 }
 
 TEST(Deployment, NamesWhatIsWrong) {

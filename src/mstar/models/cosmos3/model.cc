@@ -517,11 +517,6 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
         {"dit weights",
          transformer_bytes(
              config_.transformer_folder(), reasoner_ != nullptr, context.quantization == "int8")});
-    const std::vector<NodeResourceSpec> resources = get_node_resources();
-    const auto& kv = std::get<KVSpec>(resources.front().spec);
-    plan.push_back({"kv pool",
-                    kv.max_num_pages * kv.page_size * kv.num_layers * kv.num_kv_heads *
-                        kv.head_dim * 2 * element_bytes(kv.dtype)});
   }
   if (hosts("vae_encoder")) {
     plan.push_back({"vae encoder weights",

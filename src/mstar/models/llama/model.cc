@@ -236,14 +236,7 @@ void LlamaModel::check_weights(const LoadContext&) {
 
 std::vector<MemoryItem> LlamaModel::memory_plan(const std::vector<std::string>&,
                                                 const LoadContext&) const {
-  const std::vector<NodeResourceSpec> resources = get_node_resources();
-  const auto& kv = std::get<KVSpec>(resources.front().spec);
-  return {
-      {"weights", static_cast<int64_t>(reader_->total_bytes())},
-      {"kv pool",
-       kv.max_num_pages * kv.page_size * kv.num_layers * kv.num_kv_heads * kv.head_dim * 2 *
-           element_bytes(kv.dtype)},
-  };
+  return {{"weights", static_cast<int64_t>(reader_->total_bytes())}};
 }
 
 PreparedRequest LlamaModel::process_prompt(const ModelRequest& request) const {

@@ -36,11 +36,6 @@ int64_t pages(int64_t num_tokens) {
   return (num_tokens + kPageSize - 1) / kPageSize;
 }
 
-int64_t kv_bytes(const KVSpec& spec) {
-  return spec.max_num_pages * spec.page_size * spec.num_layers * spec.num_kv_heads * spec.head_dim *
-         2 * element_bytes(spec.dtype);
-}
-
 Tensor ids_tensor(const std::vector<int32_t>& ids) {
   return Tensor::from(ids, {static_cast<int64_t>(ids.size())});
 }
@@ -250,13 +245,7 @@ void WhisperModel::check_weights(const LoadContext&) {
 
 std::vector<MemoryItem> WhisperModel::memory_plan(const std::vector<std::string>&,
                                                   const LoadContext&) const {
-  std::vector<MemoryItem> items{{"weights", static_cast<int64_t>(reader_->total_bytes())}};
-  for (const NodeResourceSpec& resource : get_node_resources()) {
-    if (const auto* kv = std::get_if<KVSpec>(&resource.spec)) {
-      items.push_back({resource.resource_key, kv_bytes(*kv)});
-    }
-  }
-  return items;
+  return {{"weights", static_cast<int64_t>(reader_->total_bytes())}};
 }
 
 // The request's only file, in mono at the model's rate.
