@@ -1,6 +1,7 @@
 #include "mstar/cli/loaded_model.h"
 
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "mstar/base/error.h"
@@ -19,8 +20,12 @@ namespace {
               str_cat("[command line] --", flag, ": found \"", found, "\", expected ", expected));
 }
 
-DType parse_dtype(const std::string& word) {
-  if (word == "auto" || word == "float32" || word == "f32") {
+// Nothing: the model decides.
+std::optional<DType> parse_dtype(const std::string& word) {
+  if (word == "auto") {
+    return std::nullopt;
+  }
+  if (word == "float32" || word == "f32") {
     return DType::kF32;
   }
   if (word == "bfloat16" || word == "bf16") {
@@ -58,7 +63,10 @@ std::vector<Flag> model_flags() {
        .value = "N",
        .fallback = "512",
        .help = "tokens of a prefill step; longer prompts run in chunks"},
-      {.name = "dtype", .value = "TYPE", .fallback = "auto", .help = "of activations"},
+      {.name = "dtype",
+       .value = "TYPE",
+       .fallback = "auto",
+       .help = "of activations: float32, bfloat16, or auto, what suits model and processor"},
       {.name = "quantization",
        .value = "KIND",
        .fallback = "none",
@@ -66,13 +74,18 @@ std::vector<Flag> model_flags() {
       {.name = "outputs",
        .value = "LIST",
        .help = "modalities to serve, of those the model makes; only what they need is loaded"},
+      {.name = "max-image-pixels",
+       .value = "N",
+       .help = "largest picture and frame of a film, sent or asked for"},
+      {.name = "max-video-frames", .value = "N", .help = "longest film, sent or asked for"},
+      {.name = "max-video-mb", .value = "MB", .help = "largest film that is sent"},
       {.name = "memory-gb",
        .value = "GB",
-       .help = "that weights and pools may take; what the machine has free unless given"},
+       .help = "that weights, pools and activations may take; what is free unless given"},
       {.name = "kv-cache-dtype",
        .value = "TYPE",
        .fallback = "auto",
-       .help = "of keys and values: auto, float32 or bfloat16"},
+       .help = "of keys and values: auto (the model's choice), float32 or bfloat16"},
       {.name = "enable-prefix-caching",
        .help = "prompts that begin alike, and later turns of a conversation, share their pages"},
       {.name = "trace", .value = "FILE", .help = "write what runs when, for Perfetto or Chrome"},
@@ -137,7 +150,7 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
   options.max_queued_requests = flags.get_int("max-num-queued-reqs", 0, 1 << 20);
   options.max_batch_tokens = flags.get_int("max-num-batched-tokens", 16, 1 << 20);
   options.num_threads = static_cast<int>(flags.get_int("threads", 0, 1024));
-  options.engine.activation_dtype = parse_dtype(flags.get("dtype"));
+  const std::optional<DType> dtype = parse_dtype(flags.get("dtype"));
   options.engine.graph_capture = !flags.get_bool("enforce-eager");
   options.engine.max_num_requests = static_cast<int32_t>(
       std::max<int64_t>(options.engine.max_num_requests, out.deployment.max_concurrent_requests));
@@ -156,11 +169,23 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
     }
     out.deployment.model_kwargs.set("output_modalities", std::move(outputs));
   }
+  // Models that read and make pictures know these; others refuse them by name.
+  Json& kwargs = out.deployment.model_kwargs;
+  if (flags.has("max-image-pixels")) {
+    kwargs.set("max_image_pixels", flags.get_int("max-image-pixels", 256, int64_t{1} << 40));
+  }
+  if (flags.has("max-video-frames")) {
+    kwargs.set("max_video_frames", flags.get_int("max-video-frames", 1, int64_t{1} << 40));
+  }
+  if (flags.has("max-video-mb")) {
+    kwargs.set("max_video_bytes", flags.get_int("max-video-mb", 1, 1 << 20) << 20);
+  }
   if (flags.get("device") != "cpu") {
     fail_choice("device", flags.get("device"), "cpu");
   }
   const std::string kv_dtype = parse_kv_dtype(flags.get("kv-cache-dtype"));
   out.model = open_model(out.deployment.model, out.deployment.model_kwargs);
+  options.engine.activation_dtype = dtype.value_or(out.model->default_activation_dtype());
   for (const NodeResourceSpec& resource : out.model->get_node_resources()) {
     if (!std::holds_alternative<KVSpec>(resource.spec)) {
       continue;

@@ -34,6 +34,12 @@ struct CaptureConfig {
   // Template inputs of one row of `seq_len` tokens (kBatched), or of the given length (kPacked).
   std::function<std::unique_ptr<NodeInputs>(int64_t seq_len)> make_node_input;
   bool caps_eager_batch_size = true;  // the largest captured batch bounds eager steps too
+  // Packed tokens for each token of a row: 2 where both guidance branches are in one step.
+  int64_t tokens_multiplier = 1;
+  // kBatched: recorded when a batch of just its size first asks for it, not at warm-up. For steps
+  // so long that recording, which runs them once, would hold up the start. Its padding rows keep no
+  // pages.
+  bool lazy = false;
 };
 
 // What the captured function of a region gets: its static inputs and the node's resources.

@@ -91,8 +91,9 @@ CaptureLimits CaptureRunner::limits() const {
       limits.max_bs = std::max(limits.max_bs, bs);
       const int64_t longest =
           config.capture_token_lengths.empty() ? 0 : std::ranges::max(config.capture_token_lengths);
-      limits.max_num_tokens =
-          std::max(limits.max_num_tokens, static_cast<int32_t>(bucket_tokens(config, bs, longest)));
+      limits.max_num_tokens = std::max(
+          limits.max_num_tokens,
+          static_cast<int32_t>(config.tokens_multiplier * bucket_tokens(config, bs, longest)));
     }
   }
   return limits;
@@ -112,14 +113,11 @@ int CaptureRunner::eager_batch_cap(std::string_view graph_walk) const {
 }
 
 void CaptureRunner::capture_all(bool require_all) {
-  struct Wanted {
-    const CaptureConfig* config;
-    int bs;
-    int64_t num_tokens;
-  };
-
   std::vector<Wanted> wanted;
   for (const CaptureConfig& config : configs_) {
+    if (config.lazy) {
+      continue;
+    }
     for (const int bs : config.capture_batch_sizes) {
       if (config.kind == CaptureConfig::Kind::kBatched) {
         wanted.push_back({&config, bs, config.seq_len * bs});
@@ -137,27 +135,37 @@ void CaptureRunner::capture_all(bool require_all) {
     return std::pair(a.num_tokens, a.bs) > std::pair(b.num_tokens, b.bs);
   });
   for (const Wanted& one : wanted) {
-    for (int slot = 0; slot < num_slots_; ++slot) {
-      try {
-        buckets_.push_back(record(*one.config, one.bs, one.num_tokens, slot));
-      } catch (const Error& error) {
-        if (require_all) {
-          throw;
-        }
-        failures_.push_back(str_cat(one.config->capture_graph_walk,
-                                    " x",
-                                    one.bs,
-                                    ", ",
-                                    one.num_tokens,
-                                    " tokens: ",
-                                    error.what()));
+    try {
+      try_record(one);
+    } catch (const Error& error) {
+      if (require_all) {
+        throw;
       }
+      note_failure(one, error);
     }
+  }
+}
+
+// All slots of the bucket.
+void CaptureRunner::try_record(const Wanted& wanted) {
+  for (int slot = 0; slot < num_slots_; ++slot) {
+    buckets_.push_back(record(*wanted.config, wanted.bs, wanted.num_tokens, slot));
   }
   std::ranges::stable_sort(buckets_, [](const auto& a, const auto& b) {
     return std::tuple(a->key.num_tokens, a->key.bs, a->slot) <
            std::tuple(b->key.num_tokens, b->key.bs, b->slot);
   });
+  num_buckets_.store(static_cast<int>(buckets_.size()), std::memory_order_relaxed);
+}
+
+void CaptureRunner::note_failure(const Wanted& wanted, const Error& error) {
+  failures_.push_back(str_cat(wanted.config->capture_graph_walk,
+                              " x",
+                              wanted.bs,
+                              ", ",
+                              wanted.num_tokens,
+                              " tokens: ",
+                              error.what()));
 }
 
 std::unique_ptr<CaptureRunner::Bucket> CaptureRunner::record(const CaptureConfig& config,
@@ -232,32 +240,38 @@ std::unique_ptr<CaptureRunner::Bucket> CaptureRunner::record(const CaptureConfig
     bucket->output = submodule.forward_batched(config.capture_graph_walk, engine_inputs, recorded);
   } catch (...) {
     stream.end_capture();
-    if (declared) {
-      environment_.step_runner.rollback(bucket->step, bucket->context);
-    }
+    forget_rows(declared, *bucket);
     throw;
   }
   bucket->graph = stream.end_capture();
-  if (declared) {
-    environment_.step_runner.rollback(bucket->step, bucket->context);
-    for (const RequestHandle id : bucket->ids) {
-      environment_.step_runner.reset_request(id, false);
-    }
-  }
+  forget_rows(declared, *bucket);
   return bucket;
 }
 
-const SlotLease* CaptureRunner::reserve(WalkId walk,
-                                        int bs,
-                                        int64_t num_tokens,
-                                        const CaptureKey& key) {
+bool CaptureRunner::serves(const CaptureConfig& config, WalkId walk) const {
+  const std::string& name = environment_.walk_names.name(walk);
+  return config.capture_graph_walk == name ||
+         std::ranges::find(config.replay_graph_walks, name) != config.replay_graph_walks.end();
+}
+
+// What recording left in the resources.
+void CaptureRunner::forget_rows(bool declared, Bucket& bucket) {
+  if (declared) {
+    environment_.step_runner.rollback(bucket.step, bucket.context);
+    for (const RequestHandle id : bucket.ids) {
+      environment_.step_runner.reset_request(id, bucket.config->lazy);
+    }
+  }
+}
+
+const SlotLease* CaptureRunner::find(WalkId walk,
+                                     int bs,
+                                     int64_t num_tokens,
+                                     const CaptureKey& key) {
   for (const auto& bucket : buckets_) {
     const CaptureConfig& config = *bucket->config;
-    const std::string& name = environment_.walk_names.name(walk);
-    const bool serves =
-        bucket->key.graph_walk == walk ||
-        std::ranges::find(config.replay_graph_walks, name) != config.replay_graph_walks.end();
-    if (!serves || !(bucket->key.key == key) || bucket->key.bs < bs || bucket->slot != next_slot_) {
+    if (!serves(config, walk) || !(bucket->key.key == key) || bucket->key.bs < bs ||
+        bucket->slot != next_slot_) {
       continue;
     }
     // A batched bucket's padding rows are as long as real ones.
@@ -271,6 +285,42 @@ const SlotLease* CaptureRunner::reserve(WalkId walk,
     }
   }
   return nullptr;
+}
+
+// True when a bucket for just this batch was recorded. One for which there is no room now may be
+// tried again.
+bool CaptureRunner::record_lazily(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key) {
+  for (const CaptureConfig& config : configs_) {
+    const auto& sizes = config.capture_batch_sizes;
+    const std::pair<const CaptureConfig*, int> one{&config, bs};
+    if (!config.lazy || !serves(config, walk) || !(config.capture_key == key) ||
+        num_tokens != config.seq_len * bs || std::ranges::find(sizes, bs) == sizes.end() ||
+        std::ranges::find(given_up_, one) != given_up_.end()) {
+      continue;
+    }
+    const Wanted wanted{&config, bs, num_tokens};
+    try {
+      try_record(wanted);
+      return true;
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kResourceExhausted) {
+        given_up_.push_back(one);
+        note_failure(wanted, error);
+      }
+    }
+  }
+  return false;
+}
+
+const SlotLease* CaptureRunner::reserve(WalkId walk,
+                                        int bs,
+                                        int64_t num_tokens,
+                                        const CaptureKey& key) {
+  const SlotLease* known = find(walk, bs, num_tokens, key);
+  if (known == nullptr && record_lazily(walk, bs, num_tokens, key)) {
+    known = find(walk, bs, num_tokens, key);
+  }
+  return known;
 }
 
 CaptureRunner::Bucket& CaptureRunner::bucket_of(const SlotLease& lease) const {

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "mstar/base/error.h"
 #include "mstar/engine/batched_model_output.h"
 #include "mstar/engine/capture_config.h"
 #include "mstar/engine/submodule.h"
@@ -56,16 +59,18 @@ class CaptureRunner {
   // when there is none.
   int eager_batch_cap(std::string_view graph_walk) const;
 
-  // Records every bucket, largest first. A bucket that cannot be recorded is dropped with its
-  // reason in failures(), unless `require_all`: then the error is thrown.
+  // Records every bucket that is not lazy, largest first. A bucket that cannot be recorded is
+  // dropped with its reason in failures(), unless `require_all`: then the error is thrown.
   void capture_all(bool require_all);
 
   const std::vector<std::string>& failures() const { return failures_; }
 
-  int num_buckets() const { return static_cast<int>(buckets_.size()); }
+  // Any thread.
+  int num_buckets() const { return num_buckets_.load(std::memory_order_relaxed); }
 
-  // The smallest bucket that holds the batch; null: run eagerly. The lease is good until the next
-  // call of reserve().
+  // The smallest bucket that holds the batch, recorded now if it is lazy and nothing else does;
+  // null: run eagerly. The lease is good until the next call of reserve(). Never throws for a
+  // bucket that cannot be recorded: see failures().
   const SlotLease* reserve(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key);
 
   // A padding row's inputs for the leased bucket.
@@ -81,17 +86,31 @@ class CaptureRunner {
  private:
   struct Bucket;
 
+  // A bucket that was asked for.
+  struct Wanted {
+    const CaptureConfig* config;
+    int bs;
+    int64_t num_tokens;
+  };
+
   Bucket& bucket_of(const SlotLease& lease) const;
+  const SlotLease* find(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key);
+  void try_record(const Wanted& wanted);
+  void note_failure(const Wanted& wanted, const Error& error);
+  bool record_lazily(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key);
+  bool serves(const CaptureConfig& config, WalkId walk) const;
+  void forget_rows(bool declared, Bucket& bucket);
   std::unique_ptr<Bucket> record(const CaptureConfig& config, int bs, int64_t num_tokens, int slot);
-  WalkId primary_walk(WalkId walk, const CaptureKey& key) const;
 
   CaptureEnvironment environment_;
   std::vector<CaptureConfig> configs_;
   int num_slots_;
   int next_slot_ = 0;
   std::vector<std::unique_ptr<Bucket>> buckets_;  // by (tokens, bs, slot)
+  std::atomic<int> num_buckets_{0};
   SlotLease lease_;
   std::vector<std::string> failures_;
+  std::vector<std::pair<const CaptureConfig*, int>> given_up_;  // lazy ones that cannot be recorded
 };
 
 }  // namespace mstar

@@ -113,6 +113,9 @@ void Engine::build_resources(Model& model, const std::vector<std::string>& nodes
   for (const NodeResourceSpec& spec : specs) {
     resource_names_.intern(spec.resource_key);
   }
+  for (NodeResourceSpec& spec : specs) {
+    follow_activations(options_.activation_dtype, spec.spec);
+  }
   for (const auto& [key, overrides] : options_.resource_overrides) {
     const ResourceId id = resource_names_.get(key);  // throws listing the known keys
     apply_overrides(specs[static_cast<size_t>(id)].spec, overrides, str_cat("resources.", key));

@@ -178,6 +178,9 @@ class Model {
 
   virtual std::vector<NodeResourceSpec> get_node_resources() const = 0;
 
+  // The activations' type where the operator leaves it to the model ("auto").
+  virtual DType default_activation_dtype() const { return DType::kF32; }
+
   // Labels of the cache streams and plans that submodules name: label i of this list is LabelId i
   // in every engine. The first is "main".
   virtual std::vector<std::string> get_labels() const { return {"main"}; }
@@ -192,7 +195,8 @@ class Model {
   // from the files' headers do.
   virtual void check_weights(const LoadContext& context);
 
-  // What the listed nodes will need besides their KV caches, without loading them.
+  // What the listed nodes will need besides their KV caches, and what the steps of one request of
+  // the usual size take while they run, without loading anything.
   virtual std::vector<MemoryItem> memory_plan(const std::vector<std::string>& nodes,
                                               const LoadContext& context) const = 0;
 

@@ -519,10 +519,13 @@ void KvCache::commit(const SubmoduleStep& step, const StepContext& context) {
   MSTAR_CHECK(from.admitted, "commit without admit, slot ", context.slot);
   for (const Segment& segment : step.segments_of(*kv)) {
     --streams_.get(segment.request).num_in_flight;
+    CacheStream& stream = *streams_.find(segment.request, segment.label);
     if (!kv->commit) {
+      if (kv->returns_scratch) {
+        stream.pages.truncate(static_cast<int32_t>(pages_for(stream.resident_len())));
+      }
       continue;
     }
-    CacheStream& stream = *streams_.find(segment.request, segment.label);
     stream.undo_span = segment.span;
     stream.undo_chain = stream.chain.size();
     stream.stored_len += segment.span;

@@ -88,6 +88,13 @@ void apply(SamplerSpec& spec, JsonReader& reader) {
 
 }  // namespace
 
+void follow_activations(DType activation_dtype, ResourceSpec& spec) {
+  auto* kv = std::get_if<KVSpec>(&spec);
+  if (kv != nullptr && kv->follows_activations && activation_dtype == DType::kBF16) {
+    kv->dtype = DType::kBF16;
+  }
+}
+
 void apply_overrides(ResourceSpec& spec, const Json& overrides, std::string_view where) {
   JsonReader reader(overrides, std::string(where));
   std::visit([&](auto& given) { apply(given, reader); }, spec);

@@ -33,10 +33,11 @@ struct KVSpec {
   int64_t num_layers = 0;
   int64_t num_kv_heads = 0;  // of this rank
   int64_t head_dim = 0;
-  int64_t page_size = 128;       // tokens
-  int64_t max_num_pages = 2048;  // with the sink page
-  DType dtype = DType::kBF16;    // f32 or bf16
-  int64_t max_seq_len = 0;       // tokens of one stream; 0: what the pages hold
+  int64_t page_size = 128;           // tokens
+  int64_t max_num_pages = 2048;      // with the sink page
+  DType dtype = DType::kBF16;        // f32 or bf16
+  bool follows_activations = false;  // bf16 where the engine's activations are, else `dtype`
+  int64_t max_seq_len = 0;           // tokens of one stream; 0: what the pages hold
   int64_t cpu_offload_pages = 0;
   bool prefix_cache = false;
   std::string prefix_cache_salt{};
@@ -89,6 +90,10 @@ struct NodeResourceSpec {
   std::vector<std::string> nodes;  // that use it; all of one tensor-parallel group
   ResourceSpec spec;
 };
+
+// Keys and values that follow the activations take bf16 from them: what is written is rounded to
+// it already.
+void follow_activations(DType activation_dtype, ResourceSpec& spec);
 
 // Overrides of a deployment's `resources.{key}` section. Throws Error(kInvalidArgument) on
 // unknown keys and on values out of range.

@@ -45,6 +45,7 @@ const char* to_string(AdmitReason reason) {
 void KVStep::clear() {
   ResourceStep::clear();
   commit = true;
+  returns_scratch = false;
   combined.clear();
   pre_forks.clear();
   post_forks.clear();

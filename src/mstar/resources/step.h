@@ -77,6 +77,7 @@ struct ResourceStep {
 
 struct KVStep : ResourceStep {
   bool commit = true;                      // false: scratch growth, written and read, not kept
+  bool returns_scratch = false;            // pages behind the stored tokens go back at commit
   std::vector<CombinedLabels> combined;    // label-major packs
   std::vector<Fork> pre_forks;             // before the step's plan
   std::vector<Fork> post_forks;            // after its commit

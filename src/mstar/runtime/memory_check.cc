@@ -100,6 +100,7 @@ std::vector<MemoryItem> plan_memory(const Model& model,
         (!nodes.empty() && std::ranges::none_of(resource.nodes, is_hosted))) {
       continue;
     }
+    follow_activations(context.activation_dtype, resource.spec);
     if (const auto own = overrides.find(resource.resource_key); own != overrides.end()) {
       apply_overrides(resource.spec, own->second, str_cat("resources.", own->first));
     }
