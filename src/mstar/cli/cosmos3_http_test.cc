@@ -38,8 +38,8 @@ std::string test_file(const std::string& name) {
 // A checkpoint being served.
 class TestServer {
  public:
-  explicit TestServer(const std::string& folder)
-      : model_(open_model(folder, Json::object())),
+  explicit TestServer(const std::string& folder, const Json& model_kwargs = Json::object())
+      : model_(open_model(folder, model_kwargs)),
         runtime_(*model_, Deployment{}, {.num_threads = 2}),
         service_(*model_, runtime_.conductor()),
         api_({}, Access({}, {})) {
@@ -396,6 +396,32 @@ TEST(Cosmos3Http, GenerateStreamsStepsWhenAsked) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_NE(answer.body.find(R"({"modality":"progress")"), std::string::npos);
   EXPECT_NE(answer.body.find(R"({"modality":"image")"), std::string::npos);
+}
+
+// What is sent and what is asked for, each with the flag that says how much is too much.
+TEST(Cosmos3Http, MediaOverTheServersCapsAreRefused) {
+  const TestServer server(
+      checkpoint("nano"),
+      Json::parse(R"({"max_image_pixels":3072,"max_video_frames":5,"max_video_bytes":1048576})",
+                  "kwargs"));
+  EXPECT_EQ(server.post("/v1/videos/sync", video_body()).status, 200);  // 64x48, 5 frames
+  const auto expect_refused = [&](const Json& body, const char* flag) {
+    const HttpResponse answer = server.post("/v1/videos/sync", body);
+    EXPECT_EQ(answer.status, 413) << answer.body;
+    EXPECT_NE(answer.body.find(flag), std::string::npos) << answer.body;
+  };
+  expect_refused(video_body({{"size", "64x64"}}), "--max-image-pixels is 3072");
+  expect_refused(video_body({{"num_frames", 9}}), "--max-video-frames is 5");
+  Tensor large = Tensor::zeros({64, 64, 3}, DType::kU8);
+  const std::string png = "data:image/png;base64," + encode_base64(encode_png(large));
+  expect_refused(video_body({{"image", png}}), "--max-image-pixels is 3072");
+  expect_refused(video_body({{"video", data_uri("video/mp4", "film.mp4")}}), "--max-");
+  const std::string long_file = test_file("film.mp4") + std::string(std::size_t{1100000}, '\0');
+  expect_refused(video_body({{"video", "data:video/mp4;base64," + encode_base64(long_file)}}),
+                 "--max-video-mb is 1");
+  const HttpResponse image = server.post(
+      "/v1/images/generations", Json::parse(R"({"prompt":"a cat","size":"64x64"})", "body"));
+  EXPECT_EQ(image.status, 413) << image.body;
 }
 
 TEST(Cosmos3Http, BrokenMediaAreTheClientsFault) {

@@ -30,11 +30,15 @@ Tensor to_first(const Tensor& last) {
 
 template <typename Part>
 struct Loaded {
-  Loaded(const GoldenCase& golden, RunContext& context)
+  Loaded(const GoldenCase& golden, RunContext& context, DType dtype = DType::kF32)
       : config(
             VaeConfig::parse(read_json_file(weights_folder(golden) + "/config.json"), golden.name)),
-        part(config) {
-    part.load(*open_checkpoint(weights_folder(golden)), {context.pool});
+        part(config, dtype) {
+    FinalizeOptions options{context.pool};
+    if (dtype == DType::kBF16) {
+      options.weight_format = WeightFormat::kBF16;
+    }
+    part.load(*open_checkpoint(weights_folder(golden)), options);
   }
 
   VaeConfig config;
@@ -66,9 +70,9 @@ void run_decode(const GoldenCase& golden, RunContext& context, CaseResult& resul
                 to_first(loaded.part.decode(context.stream, latent, cache)));
 }
 
-// The recorded latents are already denormalized and rounded to bf16. Computed in f32 here.
+// The recorded latents are already denormalized and rounded to bf16.
 void run_decode_bf16(const GoldenCase& golden, RunContext& context, CaseResult& result) {
-  const Loaded<VaeDecoder> loaded(golden, context);
+  const Loaded<VaeDecoder> loaded(golden, context, DType::kBF16);
   const Tensor z = golden.tensor("mid.z").to(DType::kF32).copy().select(0, 0).copy();
   Tensor latent = z.copy();
   const int64_t plane = z.num_elements() / z.dim(0);

@@ -8,6 +8,7 @@
 #include "mstar/base/check.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/kernels/ops/activation.h"
+#include "mstar/models/cosmos3/dit_parts.h"
 #include "mstar/models/cosmos3/pipeline.h"
 #include "mstar/models/cosmos3/window_run.h"
 
@@ -15,7 +16,6 @@ namespace mstar::cosmos3 {
 
 namespace {
 
-constexpr std::string_view kDenoiser = "denoiser";       // PerRequestState
 constexpr std::string_view kWindowRun = "window_run";    // PerRequestState, windowed videos
 constexpr std::string_view kBranchFlags = "cfg_active";  // ForwardArgs: std::vector<bool>, by row
 constexpr std::string_view kNumUncond = "num_uncond";    // NodeInputs: text tokens
@@ -34,67 +34,6 @@ bool is_prefill(std::string_view graph_walk) {
   return graph_walk.starts_with("prefill");
 }
 
-// The engine's resources as a layer's attention. Rows of a step: all conditional ones, then the
-// unconditional ones.
-class EngineAttention : public TowerAttention {
- public:
-  EngineAttention(const StepContext& step,
-                  LabelId plan_label,
-                  int64_t num_cond,
-                  KvCache& kv,
-                  AttentionResource& text,
-                  AttentionResource& dense)
-      : step_(step),
-        plan_label_(plan_label),
-        num_cond_(num_cond),
-        kv_(kv),
-        text_(text),
-        dense_(dense) {}
-
-  void attend_und(Stream& stream,
-                  int32_t layer,
-                  const Tensor& q,
-                  const Tensor& k,
-                  const Tensor& k_for_gen,
-                  const Tensor& v,
-                  Tensor& out) override {
-    kv_.write_kv(stream, {&step_, plan_label_, layer}, k_for_gen, v);
-    if (!out.defined()) {
-      return;
-    }
-    const auto attend = [&](LabelId label, int64_t begin, int64_t end) {
-      if (begin < end) {
-        Tensor part = out.slice(0, begin, end);
-        text_.attend(stream,
-                     {&step_, label, layer},
-                     q.slice(0, begin, end),
-                     k.slice(0, begin, end),
-                     v.slice(0, begin, end),
-                     part);
-      }
-    };
-    attend(kCondLabel, 0, num_cond_);
-    attend(kUncondLabel, num_cond_, q.dim(0));
-  }
-
-  void attend_gen(Stream& stream,
-                  int32_t layer,
-                  const Tensor& q,
-                  const Tensor& k,
-                  const Tensor& v,
-                  Tensor& out) override {
-    dense_.attend(stream, {&step_, plan_label_, layer}, q, k, v, out);
-  }
-
- private:
-  const StepContext& step_;
-  LabelId plan_label_;
-  int64_t num_cond_;
-  KvCache& kv_;
-  AttentionResource& text_;
-  AttentionResource& dense_;
-};
-
 // Parts [3, n] side by side.
 Tensor join_positions(const std::vector<Tensor>& parts) {
   int64_t total = 0;
@@ -109,10 +48,6 @@ Tensor join_positions(const std::vector<Tensor>& parts) {
     }
   }
   return out;
-}
-
-const GenStepInfo& step_info(const NodeInputs& inputs) {
-  return *std::any_cast<GenStepInfo>(&inputs.resource_step_info);
 }
 
 // Null for requests without windows.
@@ -133,8 +68,13 @@ std::string_view loop_of(std::string_view graph_walk) {
 }
 
 Cosmos3DiTSubmodule::Cosmos3DiTSubmodule(std::shared_ptr<const Transformer> transformer,
-                                         int64_t temporal_factor)
-    : transformer_(std::move(transformer)), temporal_factor_(temporal_factor) {}
+                                         int64_t temporal_factor,
+                                         DType activation_dtype,
+                                         DitCaptures captures)
+    : transformer_(std::move(transformer)),
+      temporal_factor_(temporal_factor),
+      activation_dtype_(activation_dtype),
+      captures_(std::move(captures)) {}
 
 void Cosmos3DiTSubmodule::bind_node_resources(const NodeResources& resources) {
   kv_id_ = resources.id("kv");
@@ -184,6 +124,7 @@ std::unique_ptr<NodeInputs> Cosmos3DiTSubmodule::prepare_inputs(std::string_view
     return nullptr;  // dispatched beyond the request's own last step
   }
   step.cfg_active = request.plan.guidance.active_at((*denoiser)->timestep());
+  prepared->kwargs.set(kStream, &context.stream);
   prepared->input_seq_len =
       request.plan.layout.num_tokens(transformer_->config().latent_patch_size);
   prepared->resource_step_info = step;
@@ -239,7 +180,7 @@ int Cosmos3DiTSubmodule::max_batch_size(std::string_view) const {
 bool Cosmos3DiTSubmodule::declare_step(std::string_view graph_walk,
                                        std::span<const RequestHandle> request_ids,
                                        std::span<const NodeInputs* const> inputs,
-                                       const SlotLease*,
+                                       const SlotLease* lease,
                                        std::span<const SlotLease* const>,
                                        SubmoduleStep& step) {
   const bool prefill = is_prefill(graph_walk);
@@ -272,14 +213,18 @@ bool Cosmos3DiTSubmodule::declare_step(std::string_view graph_walk,
     packed.sources = {kCondLabel, kUncondLabel};
     kv.combined.push_back(packed);
   }
-  if (!kv.commit) {
+  if (lease != nullptr) {
+    // Addresses of a recorded step are fixed: fresh rows stand in pages behind the text's.
+    kv.returns_scratch = true;
+    step.capture_key = lease->bucket.key;
+  } else if (!kv.commit) {
     // The cache is only read: fresh rows never go into pages.
     for (Segment segment : step.segments) {
       segment.span = 0;
       kv.segments.push_back(segment);
     }
   }
-  const ResourceId media = kv.commit ? commit_id_ : dense_id_;
+  const ResourceId media = kv.commit || lease != nullptr ? commit_id_ : dense_id_;
   step.attention.add(prefill ? attention_id_ : media).causal = prefill;
   return true;
 }
@@ -288,6 +233,10 @@ ForwardArgs Cosmos3DiTSubmodule::preprocess(std::string_view graph_walk,
                                             const ModelInputsFromEngine& engine_inputs,
                                             std::span<NodeInputs* const> inputs) {
   ForwardArgs args;
+  if (engine_inputs.context->leased()) {
+    add_captured_inputs(engine_inputs, inputs, args);
+    return args;
+  }
   std::vector<bool> active;
   for (const NodeInputs* one : inputs) {
     active.push_back(step_info(*one).cfg_active);
@@ -338,7 +287,7 @@ void Cosmos3DiTSubmodule::prefill(const ModelInputsFromEngine& engine_inputs, Fo
                             *dense_);
   transformer_->prefill(
       stream,
-      transformer_->embed_text(stream, args.tensors.tensor("input_ids"), DType::kF32),
+      transformer_->embed_text(stream, args.tensors.tensor("input_ids"), activation_dtype_),
       transformer_->rotary(stream, args.tensors.tensor("positions")),
       attention,
       false);
@@ -351,10 +300,10 @@ NamedTensors Cosmos3DiTSubmodule::commit_window(const ModelInputsFromEngine& eng
   WindowRun& run = *window_run_of(request_state(engine_inputs.request_ids.front()));
   const bool both = args.values.at<std::vector<bool>>(kBranchFlags).front();
   const Tensor own = transformer_->embed_gen(
-      stream, run.commit_layout(), run.commit_state(stream), 0.0F, DType::kF32);
+      stream, run.commit_layout(), run.commit_state(stream), 0.0F, activation_dtype_);
   Tensor rows = own;
   if (both) {
-    rows = stream.empty({2 * own.dim(0), own.dim(1)}, DType::kF32);
+    rows = stream.empty({2 * own.dim(0), own.dim(1)}, own.dtype());
     for (const int64_t begin : {int64_t{0}, own.dim(0)}) {
       Tensor to = rows.slice(0, begin, begin + own.dim(0));
       ops::copy(stream, own, to);
@@ -390,7 +339,8 @@ std::vector<NamedTensors> Cosmos3DiTSubmodule::denoise(const ModelInputsFromEngi
   const auto& active = args.values.at<std::vector<bool>>(kBranchFlags);
   const bool both = std::ranges::find(active, true) != active.end();
   const Tensor& positions = args.tensors.tensor("positions");
-  Tensor rows = stream.empty({positions.dim(1), transformer_->config().hidden_size}, DType::kF32);
+  Tensor rows =
+      stream.empty({positions.dim(1), transformer_->config().hidden_size}, activation_dtype_);
 
   std::vector<Denoiser*> denoisers;
   std::vector<std::pair<int64_t, int64_t>> cond(num_rows);  // rows of each request's branches
@@ -408,7 +358,7 @@ std::vector<NamedTensors> Cosmos3DiTSubmodule::denoise(const ModelInputsFromEngi
     denoisers.push_back(state.kwargs.at<std::shared_ptr<Denoiser>>(kDenoiser).get());
     const Denoiser& denoiser = *denoisers.back();
     cond[row] = place(transformer_->embed_gen(
-        stream, denoiser.plan().layout, denoiser.state(), denoiser.timestep(), DType::kF32));
+        stream, denoiser.plan().layout, denoiser.state(), denoiser.timestep(), activation_dtype_));
   }
   for (size_t row = 0; row < num_rows; ++row) {
     if (active[row]) {
@@ -436,24 +386,8 @@ std::vector<NamedTensors> Cosmos3DiTSubmodule::denoise(const ModelInputsFromEngi
     if (active[row]) {
       apply_guidance(stream, plan.guidance.scale, velocity_of(uncond[row]), velocity);
     }
-    GenState noise;
-    if (plan.distilled) {
-      // A seed of its own for every step.
-      const auto step = static_cast<uint64_t>(denoiser.step_index());
-      const uint64_t seed = gen_request(*engine_inputs.per_request_info[row]).seed;
-      noise.vision = gaussian_noise(denoiser.state().vision.shape(), seed, 16 + step);
-    }
-    denoiser.advance(stream, velocity, noise);
-    const auto index = static_cast<int32_t>(denoiser.step_index());
-    const int32_t indexes[] = {index};
-    outputs[row].set("latents", denoiser.state().vision);
-    outputs[row].set("time_index", Tensor::from(indexes, {1}));
-    if (denoiser.state().sound.defined()) {
-      outputs[row].set("sound_latents", denoiser.state().sound);
-    }
-    if (denoiser.state().actions.defined()) {
-      outputs[row].set("action_latents", denoiser.state().actions);
-    }
+    outputs[row] =
+        advance(stream, *engine_inputs.per_request_info[row], denoiser, std::move(velocity));
     PerRequestState& state = request_state(engine_inputs.request_ids[row]);
     if (WindowRun* run = window_run_of(state)) {
       const Tensor fresh = run->end_denoise(stream);
@@ -462,6 +396,32 @@ std::vector<NamedTensors> Cosmos3DiTSubmodule::denoise(const ModelInputsFromEngi
       }
       note_window(state, outputs[row]);
     }
+  }
+  return outputs;
+}
+
+// One step of the solver with the guided velocity, and what the loop carries on.
+NamedTensors Cosmos3DiTSubmodule::advance(Stream& stream,
+                                          const CurrentForwardPassInfo& info,
+                                          Denoiser& denoiser,
+                                          const GenState& velocity) {
+  GenState noise;
+  if (denoiser.plan().distilled) {
+    // A seed of its own for every step.
+    const auto step = static_cast<uint64_t>(denoiser.step_index());
+    noise.vision =
+        gaussian_noise(denoiser.state().vision.shape(), gen_request(info).seed, 16 + step);
+  }
+  denoiser.advance(stream, velocity, noise);
+  const int32_t indexes[] = {static_cast<int32_t>(denoiser.step_index())};
+  NamedTensors outputs;
+  outputs.set("latents", denoiser.state().vision);
+  outputs.set("time_index", Tensor::from(indexes, {1}));
+  if (denoiser.state().sound.defined()) {
+    outputs.set("sound_latents", denoiser.state().sound);
+  }
+  if (denoiser.state().actions.defined()) {
+    outputs.set("action_latents", denoiser.state().actions);
   }
   return outputs;
 }
@@ -488,6 +448,9 @@ BatchedModelOutput Cosmos3DiTSubmodule::forward_batched(std::string_view graph_w
     prefill(engine_inputs, args);
     return output;
   }
+  if (engine_inputs.captured) {
+    return velocities(engine_inputs, args);
+  }
   std::vector<NamedTensors> outputs = denoise(engine_inputs, args);
   for (size_t row = 0; row < outputs.size(); ++row) {
     output.per_rid_outputs[engine_inputs.request_ids[row]] = std::move(outputs[row]);
@@ -497,7 +460,17 @@ BatchedModelOutput Cosmos3DiTSubmodule::forward_batched(std::string_view graph_w
 
 void Cosmos3DiTSubmodule::postprocess(const CurrentForwardPassInfo& info,
                                       NamedTensors& outputs,
-                                      const NodeInputs*) {
+                                      const NodeInputs* inputs) {
+  if (outputs.contains(kCondVelocity)) {
+    Stream& stream = **inputs->kwargs.find<Stream*>(kStream);
+    Denoiser& denoiser =
+        *request_state(info.handle).kwargs.at<std::shared_ptr<Denoiser>>(kDenoiser);
+    GenState velocity{outputs.tensor(kCondVelocity), {}, {}};
+    const GenState uncond{outputs.tensor(kUncondVelocity), {}, {}};
+    apply_guidance(stream, denoiser.plan().guidance.scale, uncond, velocity);
+    outputs = advance(stream, info, denoiser, velocity);
+    stream.synchronize();
+  }
   const Tensor index = outputs.tensor_or_none("time_index");
   if (!index.defined()) {
     return;

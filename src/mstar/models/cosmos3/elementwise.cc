@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "mstar/base/check.h"
+#include "mstar/models/cosmos3/rows.h"
 #include "mstar/tensor/cpu_stream.h"
 
 namespace mstar::cosmos3 {
@@ -111,50 +111,6 @@ void enqueue_patch(Stream& stream, const Tensor& latents, int64_t patch, const T
   }
 }
 
-struct RowParams {
-  const float* row = nullptr;
-  const uint8_t* mask = nullptr;
-  std::byte* x = nullptr;
-  int64_t rows = 0, dim = 0;
-  int num_tasks = 1;
-};
-
-template <typename T>
-void run_add_row(const RowParams& p, int task) {
-  const Range range = range_of(p.rows, task, p.num_tasks);
-  for (int64_t i = range.begin; i < range.end; ++i) {
-    if (p.mask[i] == 0) {
-      continue;
-    }
-    T* x = reinterpret_cast<T*>(p.x) + i * p.dim;
-    for (int64_t j = 0; j < p.dim; ++j) {
-      const T rounded = from_float<T>(p.row[j]);
-      x[j] = from_float<T>(to_float(x[j]) + to_float(rounded));
-    }
-  }
-}
-
-struct SnakeParams {
-  const float* x = nullptr;
-  const float* freq = nullptr;
-  const float* inv_amplitude = nullptr;
-  float* out = nullptr;
-  int64_t rows = 0, dim = 0;
-  int num_tasks = 1;
-};
-
-void run_snake(const SnakeParams& p, int task) {
-  const Range range = range_of(p.rows, task, p.num_tasks);
-  for (int64_t i = range.begin; i < range.end; ++i) {
-    const float* x = p.x + i * p.dim;
-    float* out = p.out + i * p.dim;
-    for (int64_t c = 0; c < p.dim; ++c) {
-      const float wave = std::sin(p.freq[c] * x[c]);
-      out[c] = x[c] + p.inv_amplitude[c] * wave * wave;
-    }
-  }
-}
-
 }  // namespace
 
 void combine(Stream& stream, std::initializer_list<Term> terms, Tensor& out) {
@@ -179,17 +135,19 @@ void combine(Stream& stream, std::initializer_list<Term> terms, Tensor& out) {
 void add_row_where(Stream& stream, const Tensor& row, const Tensor& mask, Tensor& x) {
   check_f32(row);
   MSTAR_CHECK(x.num_dims() == 2 && x.is_contiguous() && row.num_elements() == x.dim(1) &&
-                  mask.num_elements() == x.dim(0),
+                  mask.num_elements() == x.dim(0) &&
+                  (x.dtype() == DType::kF32 || x.dtype() == DType::kBF16),
               x.to_string());
   CpuStream& cpu = as_cpu(stream);
-  RowParams p{row.data<float>(), mask.data<uint8_t>(), x.bytes(), x.dim(0), x.dim(1), 1};
-  p.num_tasks = tasks_for(cpu, x.num_elements());
-  if (x.dtype() == DType::kBF16) {
-    cpu.enqueue("add_row_where", p.num_tasks, p, &run_add_row<bfloat16>);
-  } else {
-    MSTAR_CHECK(x.dtype() == DType::kF32, x.to_string());
-    cpu.enqueue("add_row_where", p.num_tasks, p, &run_add_row<float>);
-  }
+  const int tasks = tasks_for(cpu, x.num_elements());
+  const AddRowParams p{row.data<float>(),
+                       mask.data<uint8_t>(),
+                       x.bytes(),
+                       x.dtype() == DType::kBF16,
+                       x.dim(0),
+                       x.dim(1),
+                       tasks};
+  cpu.enqueue("add_row_where", tasks, p, MSTAR_BY_ISA(add_row_where));
 }
 
 void patchify(Stream& stream, const Tensor& latents, int64_t patch, Tensor& tokens) {
@@ -200,25 +158,69 @@ void unpatchify(Stream& stream, const Tensor& tokens, int64_t patch, Tensor& lat
   enqueue_patch<false>(stream, latents, patch, tokens);
 }
 
+void norm_rope(Stream& stream,
+               const Tensor& weight,
+               const RmsNormOptions& norm,
+               const Tensor& cos,
+               const Tensor& sin,
+               const RopeConfig& rope,
+               Tensor& x) {
+  const int64_t dim = x.dim(2);
+  const bool whole = rope.rotary_dim == 0 || rope.rotary_dim == dim;
+  const bool fused = dim % 32 == 0 && dim <= 256 && whole && !rope.interleave && !norm.gemma_mode &&
+                     weight.defined() && x.stride(1) == dim && x.stride(2) == 1 &&
+                     cos.is_contiguous() && sin.is_contiguous();
+  if (!fused) {
+    ops::rms_norm(stream, x, weight, norm, x);
+    ops::apply_rope(stream, cos, sin, rope, true, x);
+    return;
+  }
+  MSTAR_CHECK((x.dtype() == DType::kF32 || x.dtype() == DType::kBF16) && cos.dim(0) == x.dim(0) &&
+                  cos.dim(1) == dim / 2 && weight.num_elements() == dim,
+              x.to_string());
+  CpuStream& cpu = as_cpu(stream);
+  NormRopeParams p;
+  p.x = x.bytes();
+  p.narrow = x.dtype() == DType::kBF16;
+  p.tokens = x.dim(0);
+  p.heads = x.dim(1);
+  p.dim = dim;
+  p.token_stride = x.stride(0);
+  p.weight = weight.bytes();
+  p.narrow_weight = weight.dtype() == DType::kBF16;
+  p.round_before_weight = norm.rounding == RmsNormRounding::kBeforeWeight;
+  p.eps = norm.eps;
+  p.cos = cos.data<float>();
+  p.sin = sin.data<float>();
+  p.num_tasks = static_cast<int>(
+      std::min<int64_t>(tasks_for(cpu, x.num_elements()), std::max<int64_t>(p.tokens, 1)));
+  cpu.enqueue("norm_rope", p.num_tasks, p, MSTAR_BY_ISA(norm_rope));
+}
+
 void snake(Stream& stream,
            const Tensor& x,
            const Tensor& freq,
            const Tensor& inv_amplitude,
            Tensor& out) {
-  check_f32(x);
-  check_f32(out);
+  MSTAR_CHECK(x.is_contiguous() && out.is_contiguous() && x.shape() == out.shape() &&
+                  x.dtype() == out.dtype() &&
+                  (x.dtype() == DType::kF32 || x.dtype() == DType::kBF16),
+              x.to_string(),
+              " into ",
+              out.to_string());
   CpuStream& cpu = as_cpu(stream);
   const int64_t dim = x.dim(-1);
   MSTAR_CHECK(freq.num_elements() == dim && inv_amplitude.num_elements() == dim, x.to_string());
-  SnakeParams p{x.data<float>(),
-                freq.data<float>(),
-                inv_amplitude.data<float>(),
-                out.data<float>(),
-                x.num_elements() / dim,
-                dim,
-                1};
-  p.num_tasks = tasks_for(cpu, x.num_elements());
-  cpu.enqueue("snake", p.num_tasks, p, &run_snake);
+  const int tasks = tasks_for(cpu, x.num_elements());
+  const SnakeParams p{x.bytes(),
+                      out.bytes(),
+                      x.dtype() == DType::kBF16,
+                      freq.data<float>(),
+                      inv_amplitude.data<float>(),
+                      x.num_elements() / dim,
+                      dim,
+                      tasks};
+  cpu.enqueue("snake", tasks, p, MSTAR_BY_ISA(snake_rows));
 }
 
 }  // namespace mstar::cosmos3

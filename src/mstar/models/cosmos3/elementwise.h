@@ -5,6 +5,8 @@
 #include <initializer_list>
 #include <vector>
 
+#include "mstar/kernels/ops/norm.h"
+#include "mstar/kernels/ops/rope.h"
 #include "mstar/tensor/stream.h"
 
 namespace mstar::cosmos3 {
@@ -28,8 +30,19 @@ void add_row_where(Stream& stream, const Tensor& row, const Tensor& mask, Tensor
 void patchify(Stream& stream, const Tensor& latents, int64_t patch, Tensor& tokens);
 void unpatchify(Stream& stream, const Tensor& tokens, int64_t patch, Tensor& latents);
 
-// x + sin(exp(alpha) x)^2 / (exp(beta) + 1e-9); x [n, l, c], alpha and beta already exponentiated:
-// freq [c], inv_amplitude [c].
+// RMSNorm over the last dim of x [tokens, heads, head_dim], then the rotation by halves, in place:
+// ops::rms_norm and ops::apply_rope (with round_table) one after the other, bit for bit, and in one
+// pass where the sizes allow.  cos, sin [tokens, head_dim / 2] f32.
+void norm_rope(Stream& stream,
+               const Tensor& weight,
+               const RmsNormOptions& norm,
+               const Tensor& cos,
+               const Tensor& sin,
+               const RopeConfig& rope,
+               Tensor& x);
+
+// x + sin(exp(alpha) x)^2 / (exp(beta) + 1e-9); x, out [n, l, c] f32 or bf16, alpha and beta
+// already exponentiated: freq [c], inv_amplitude [c] f32.
 void snake(Stream& stream,
            const Tensor& x,
            const Tensor& freq,

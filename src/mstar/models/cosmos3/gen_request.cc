@@ -181,7 +181,7 @@ class Planner {
     if (is_action()) {
       fallback = chunk + 1;
     } else if (wants_ == Modality::kVideo) {
-      fallback = is_edge() ? 121 : 17;
+      fallback = usual_size(config_, wants_).num_frames;
     }
     out.num_frames = int_or(parameters_, "num_frames", frames_of_seconds(out.fps, fallback));
     if (wants_ == Modality::kImage && out.num_frames != 1) {
@@ -214,10 +214,10 @@ class Planner {
   }
 
   void plan_sizes(GenRequest& out) const {
-    const bool clip = is_action() || (is_edge() && out.num_frames > 1);
-    const int64_t square = is_edge() ? 640 : 1024;
-    out.width = clip ? 832 : square;
-    out.height = clip ? 480 : square;
+    const MadeSize usual =
+        usual_size(config_, out.num_frames > 1 ? Modality::kVideo : Modality::kImage);
+    out.width = is_action() ? 832 : usual.width;
+    out.height = is_action() ? 480 : usual.height;
     const Json* size = parameters_.find("size");
     if (size != nullptr && size->get_string() != "auto") {
       std::tie(out.width, out.height) = parse_size(size->get_string());
@@ -500,6 +500,13 @@ const GenRequest& gen_request(const CurrentForwardPassInfo& info) {
 ConditioningResize conditioning_resize(const Cosmos3Config& config) {
   return config.transformer.is_edge() ? ConditioningResize::kAspectCrop
                                       : ConditioningResize::kStretch;
+}
+
+MadeSize usual_size(const Cosmos3Config& config, Modality made) {
+  if (config.transformer.is_edge()) {
+    return made == Modality::kVideo ? MadeSize{832, 480, 121} : MadeSize{640, 640, 1};
+  }
+  return {1024, 1024, made == Modality::kVideo ? 17 : 1};
 }
 
 GenRequestPtr plan_request(const Cosmos3Config& config,

@@ -14,6 +14,7 @@
 #include "mstar/models/cosmos3/conditioning.h"
 #include "mstar/models/cosmos3/config.h"
 #include "mstar/models/cosmos3/denoise.h"
+#include "mstar/models/cosmos3/memory_estimate.h"
 #include "mstar/models/cosmos3/prompt.h"
 #include "mstar/models/cosmos3/window_plan.h"
 
@@ -79,6 +80,9 @@ GenRequestPtr plan_request(const Cosmos3Config& config,
                            Modality wants,
                            const Conditioning& conditioning,
                            uint64_t seed);
+
+// What a request makes that says nothing about sizes.
+MadeSize usual_size(const Cosmos3Config& config, Modality made);
 
 // How this checkpoint fits conditioning pictures.
 ConditioningResize conditioning_resize(const Cosmos3Config& config);

@@ -6,8 +6,10 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/graph/compile.h"
+#include "mstar/kernels/cpu/isa.h"
 #include "mstar/models/cosmos3/codec_submodules.h"
 #include "mstar/models/cosmos3/dit_submodule.h"
+#include "mstar/models/cosmos3/memory_estimate.h"
 #include "mstar/models/cosmos3/output_stream.h"
 #include "mstar/models/cosmos3/reasoner_submodule.h"
 #include "mstar/models/cosmos3/request_media.h"
@@ -22,11 +24,8 @@ namespace fs = std::filesystem;
 
 constexpr int kMaxInferenceSteps = 100;
 constexpr int kMaxWindowIterations = static_cast<int>(kMaxWindows) * (kMaxInferenceSteps + 1);
-constexpr int64_t kSessionStoreSize = 8;
-constexpr int64_t kSessionStoreBytes = int64_t{4} << 30;
 constexpr int64_t kPageSize = 128;  // tokens
 constexpr int64_t kMaxTextTokens = kMaxPromptTokens + 2;
-constexpr int64_t kDefaultModelLen = 16384;  // tokens of a conversation
 
 // The prompt: all user text, in order. Other roles are the templates' own.
 std::string prompt_of(const ModelRequest& request) {
@@ -110,22 +109,34 @@ void check_outputs(const ModelRequest& request,
   }
 }
 
+// Matrices and filters of f32 become bf16 with bf16 activations.
+int64_t loaded_bytes(const TensorInfo& tensor, DType activation_dtype) {
+  const bool narrowed =
+      activation_dtype == DType::kBF16 && tensor.dtype == DType::kF32 && tensor.shape.size() > 1;
+  return static_cast<int64_t>(tensor.size_bytes) / (narrowed ? 2 : 1);
+}
+
+// Of the parts named so, as loaded: bf16 with bf16 activations.
 int64_t bytes_of_prefixes(const std::string& folder,
-                          std::initializer_list<std::string_view> prefixes) {
+                          std::initializer_list<std::string_view> prefixes,
+                          DType activation_dtype) {
   int64_t total = 0;
   const auto checkpoint = open_checkpoint(folder);
   for (const TensorInfo& tensor : checkpoint->tensors()) {
     const bool counts = std::ranges::any_of(prefixes, [&](std::string_view prefix) {
       return std::string_view(tensor.name).starts_with(prefix);
     });
-    total += counts ? static_cast<int64_t>(tensor.size_bytes) : 0;
+    total += counts ? loaded_bytes(tensor, activation_dtype) : 0;
   }
   return total;
 }
 
 // As loaded: the language head only for a reasoner, and with int8 a byte for each number of the
 // towers' matrices and a scale for each of their rows.
-int64_t transformer_bytes(const std::string& folder, bool with_head, bool int8) {
+int64_t transformer_bytes(const std::string& folder,
+                          bool with_head,
+                          bool int8,
+                          DType activation_dtype) {
   int64_t total = 0;
   const auto checkpoint = open_checkpoint(folder);
   for (const TensorInfo& tensor : checkpoint->tensors()) {
@@ -135,38 +146,23 @@ int64_t transformer_bytes(const std::string& folder, bool with_head, bool int8) 
     const bool quantized =
         int8 && tensor.shape.size() == 2 && std::string_view(tensor.name).starts_with("layers.");
     total += quantized ? tensor.shape.num_elements() + tensor.shape[0] * 4
-                       : static_cast<int64_t>(tensor.size_bytes);
+                       : loaded_bytes(tensor, activation_dtype);
   }
   return total;
 }
 
-uint64_t seed_of(const Json& parameters, std::string_view request_id) {
-  return request_seed(parameters, request_id);
+// With bf16 activations matrices and filters are bf16 too, as torch's model.to(bfloat16) makes
+// them, whatever the checkpoint stores: only such pairs meet in the processor's bf16 products.
+FinalizeOptions finalize_options(const LoadContext& context) {
+  FinalizeOptions options{context.pool};
+  if (context.activation_dtype == DType::kBF16) {
+    options.weight_format = WeightFormat::kBF16;
+  }
+  return options;
 }
 
-// Of `possible` those that a deployment names.
-std::vector<Modality> chosen_outputs(const Json& names, const std::vector<Modality>& possible) {
-  std::vector<Modality> chosen;
-  for (const Modality modality : possible) {
-    for (size_t index = 0; names.is_array() && index < names.size(); ++index) {
-      if (names[index].is_string() && names[index].get_string() == to_string(modality)) {
-        chosen.push_back(modality);
-        break;
-      }
-    }
-  }
-  if (!names.is_array() || chosen.empty() || chosen.size() != names.size()) {
-    std::vector<std::string> words;
-    for (const Modality modality : possible) {
-      words.emplace_back(to_string(modality));
-    }
-    throw Error(ErrorCode::kInvalidArgument,
-                str_cat("[model_kwargs] \"output_modalities\": found ",
-                        names.dump(),
-                        ", expected a list of some of ",
-                        str_join(words, ", ")));
-  }
-  return chosen;
+uint64_t seed_of(const Json& parameters, std::string_view request_id) {
+  return request_seed(parameters, request_id);
 }
 
 graph::Node dit_node(bool sound, bool actions) {
@@ -241,52 +237,14 @@ std::unique_ptr<Model> Cosmos3Model::open(const std::string& path, const Json& m
 }
 
 void Cosmos3Model::describe(const Json& model_kwargs) {
-  JsonReader kwargs(model_kwargs, "model_kwargs");
-  max_concurrent_requests_ = kwargs.get_int("max_concurrent_requests", 16);
-  const int64_t num_sessions = kwargs.get_int("session_store_size", kSessionStoreSize);
-  const int64_t session_bytes = kwargs.get_int("session_store_bytes", kSessionStoreBytes);
-  std::vector<Modality> outputs{Modality::kImage, Modality::kVideo};
-  if (config_.reasoner) {
-    outputs.insert(outputs.begin(), Modality::kText);
-  }
-  if (config_.can_make_sound()) {
-    outputs.push_back(Modality::kAudio);
-  }
-  if (config_.transformer.action_gen) {
-    outputs.push_back(Modality::kAction);
-  }
-  if (const Json* chosen = kwargs.find("output_modalities")) {
-    outputs = chosen_outputs(*chosen, outputs);
-  }
-  if (config_.reasoner) {
-    const int64_t longest = config_.reasoner->max_position_embeddings;
-    description_.max_model_len =
-        kwargs.get_int("max_model_len", std::min(longest, kDefaultModelLen));
-    if (description_.max_model_len < 2 || description_.max_model_len > longest) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  str_cat("[model_kwargs] \"max_model_len\": found ",
-                          description_.max_model_len,
-                          ", expected 2 to ",
-                          longest));
-    }
-  }
-  kwargs.finish();
-  if (max_concurrent_requests_ < 1 || max_concurrent_requests_ > 1024) {
-    throw Error(ErrorCode::kInvalidArgument,
-                str_cat("[model_kwargs] \"max_concurrent_requests\": found ",
-                        max_concurrent_requests_,
-                        ", expected 1 to 1024"));
-  }
-  if (num_sessions < 0 || session_bytes < 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "[model_kwargs] \"session_store_size\" and \"session_store_bytes\": expected 0 or "
-                "more");
-  }
-  sessions_ = std::make_shared<WindowSessions>(num_sessions, session_bytes);
+  options_ = ServingOptions::parse(model_kwargs, config_);
+  description_.max_model_len = options_.max_model_len;
+  sessions_ =
+      std::make_shared<WindowSessions>(options_.session_store_size, options_.session_store_bytes);
   const fs::path folder(config_.folder);
   description_.name = (folder.has_filename() ? folder : folder.parent_path()).filename().string();
   description_.family = "cosmos3";
-  description_.output_modalities = std::move(outputs);
+  description_.output_modalities = options_.outputs;
   description_.input_modalities = {Modality::kText};
   if (serves(Modality::kText) || serves(Modality::kVideo) || serves(Modality::kAction)) {
     description_.input_modalities.push_back(Modality::kImage);
@@ -296,7 +254,7 @@ void Cosmos3Model::describe(const Json& model_kwargs) {
   defaults_ = RequestDefaults::load(config_.folder, parameters);
   if (serves(Modality::kText)) {
     reasoner_ = std::make_unique<ReasonerFrontEnd>(
-        config_, prompts_, description_.max_model_len, max_concurrent_requests_);
+        config_, prompts_, description_.max_model_len, options_.max_concurrent_requests);
     for (RequestParameter& parameter : ReasonerFrontEnd::parameters()) {
       // The seed serves both.
       if (std::ranges::find(parameters, parameter.name, &RequestParameter::name) ==
@@ -397,13 +355,15 @@ std::vector<NodeResourceSpec> Cosmos3Model::get_node_resources() const {
   // Two branches of a common prompt for every request, or one pair of the longest prompts.
   constexpr int64_t kCommonPages = 2;
   const int64_t longest = (kMaxTextTokens + kPageSize - 1) / kPageSize;
-  const int64_t pages = 2 * std::max(longest, kCommonPages * max_concurrent_requests_) + 1;
+  const int64_t pages = 2 * std::max(longest, kCommonPages * options_.max_concurrent_requests) + 1 +
+                        captures().num_pages(transformer.latent_patch_size, kPageSize);
   const KVSpec kv{.num_layers = transformer.num_hidden_layers,
                   .num_kv_heads = transformer.num_key_value_heads,
                   .head_dim = transformer.head_dim,
                   .page_size = kPageSize,
                   .max_num_pages = pages,
-                  .dtype = DType::kF32};
+                  .dtype = DType::kF32,
+                  .follows_activations = true};
   std::vector<NodeResourceSpec> resources = {
       {"kv", {"dit"}, kv},
       {"attn", {"dit"}, AttentionSpec{.kind = AttentionKind::kRagged}},
@@ -416,10 +376,22 @@ std::vector<NodeResourceSpec> Cosmos3Model::get_node_resources() const {
   return resources;
 }
 
+// Only pictures' steps are captured.
+DitCaptures Cosmos3Model::captures() const {
+  return serves(Modality::kImage) ? options_.captures : DitCaptures();
+}
+
+DType Cosmos3Model::default_activation_dtype() const {
+  constexpr int64_t kSmallestWorthIt = 1024;  // hidden size; recorded and toy models are exact
+  const bool multiplies_bf16 = active_isa() >= Isa::kAvx512Bf16;
+  return multiplies_bf16 && config_.transformer.hidden_size >= kSmallestWorthIt ? DType::kBF16
+                                                                                : DType::kF32;
+}
+
 std::shared_ptr<const Transformer> Cosmos3Model::share_transformer(const LoadContext& context) {
   std::shared_ptr<const Transformer> known = transformer_.lock();
   if (known == nullptr) {
-    FinalizeOptions options{context.pool};
+    FinalizeOptions options = finalize_options(context);
     if (context.quantization == "int8") {
       options.weight_format = WeightFormat::kInt8;
     }
@@ -433,44 +405,45 @@ std::shared_ptr<const Transformer> Cosmos3Model::share_transformer(const LoadCon
 
 std::unique_ptr<NodeSubmodule> Cosmos3Model::get_submodule(std::string_view node,
                                                            const LoadContext& context) {
-  FinalizeOptions options{context.pool};
+  const FinalizeOptions options = finalize_options(context);
+  const DType dtype = context.activation_dtype;
   if (node == "dit") {
-    return std::make_unique<Cosmos3DiTSubmodule>(share_transformer(context),
-                                                 config_.vae.scale_factor_temporal);
+    return std::make_unique<Cosmos3DiTSubmodule>(
+        share_transformer(context), config_.vae.scale_factor_temporal, dtype, captures());
   }
   if (node == "reasoner" && reasoner_ != nullptr) {
-    return std::make_unique<Cosmos3ReasonerSubmodule>(share_transformer(context));
+    return std::make_unique<Cosmos3ReasonerSubmodule>(share_transformer(context), dtype);
   }
   if (node == "vision_encoder" && reasoner_ != nullptr) {
     auto vision = std::make_unique<VisionEncoder>(config_.reasoner->vision);
     vision->load(*open_checkpoint(config_.vision_folder()));
-    return std::make_unique<Cosmos3VisionEncoderSubmodule>(std::move(vision), options);
+    return std::make_unique<Cosmos3VisionEncoderSubmodule>(std::move(vision), options, dtype);
   }
   if (node == "vae_encoder") {
-    auto vae = std::make_unique<VaeEncoder>(config_.vae);
+    auto vae = std::make_unique<VaeEncoder>(config_.vae, dtype);
     vae->load(*open_checkpoint(config_.vae_folder()), options);
     return std::make_unique<Cosmos3VAEEncoderSubmodule>(std::move(vae),
                                                         conditioning_resize(config_));
   }
   if (node == "vae_decoder") {
-    return std::make_unique<Cosmos3VAEDecoderSubmodule>(load_vae_decoder(options));
+    return std::make_unique<Cosmos3VAEDecoderSubmodule>(load_vae_decoder(context));
   }
   if (node == "vae_decoder_ar") {
-    return std::make_unique<Cosmos3VAEDecoderARSubmodule>(load_vae_decoder(options), sessions_);
+    return std::make_unique<Cosmos3VAEDecoderARSubmodule>(load_vae_decoder(context), sessions_);
   }
   if (node == "audio_decoder" && config_.can_make_sound()) {
-    auto sound = std::make_unique<SoundDecoder>(*config_.sound);
+    auto sound = std::make_unique<SoundDecoder>(*config_.sound, dtype);
     sound->load(*open_checkpoint(config_.sound_folder()), options);
     return std::make_unique<Cosmos3AudioDecoderSubmodule>(std::move(sound));
   }
   throw Error(ErrorCode::kInvalidArgument, str_cat("[cosmos3] no node \"", node, "\""));
 }
 
-std::shared_ptr<const VaeDecoder> Cosmos3Model::load_vae_decoder(const FinalizeOptions& options) {
+std::shared_ptr<const VaeDecoder> Cosmos3Model::load_vae_decoder(const LoadContext& context) {
   std::shared_ptr<const VaeDecoder> known = vae_decoder_.lock();
   if (known == nullptr) {
-    auto vae = std::make_shared<VaeDecoder>(config_.vae);
-    vae->load(*open_checkpoint(config_.vae_folder()), options);
+    auto vae = std::make_shared<VaeDecoder>(config_.vae, context.activation_dtype);
+    vae->load(*open_checkpoint(config_.vae_folder()), finalize_options(context));
     vae_decoder_ = vae;
     known = std::move(vae);
   }
@@ -500,6 +473,7 @@ WindowSessionPtr Cosmos3Model::find_session(const Json& parameters) const {
 
 std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>& nodes,
                                                   const LoadContext& context) const {
+  const DType dtype = context.activation_dtype;
   std::vector<MemoryItem> plan;
   std::vector<std::string> served = nodes;
   if (served.empty()) {
@@ -510,27 +484,65 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
   };
   if (hosts("vision_encoder")) {
     plan.push_back(
-        {"vision encoder weights", bytes_of_prefixes(config_.vision_folder(), {"model."})});
+        {"vision encoder weights", bytes_of_prefixes(config_.vision_folder(), {"model."}, dtype)});
   }
   if (hosts("dit") || hosts("reasoner")) {  // they share it
-    plan.push_back(
-        {"dit weights",
-         transformer_bytes(
-             config_.transformer_folder(), reasoner_ != nullptr, context.quantization == "int8")});
+    plan.push_back({"dit weights",
+                    transformer_bytes(config_.transformer_folder(),
+                                      reasoner_ != nullptr,
+                                      context.quantization == "int8",
+                                      dtype)});
   }
   if (hosts("vae_encoder")) {
     plan.push_back({"vae encoder weights",
-                    bytes_of_prefixes(config_.vae_folder(), {"encoder.", "quant_conv."})});
+                    bytes_of_prefixes(config_.vae_folder(), {"encoder.", "quant_conv."}, dtype)});
   }
   if (hosts("vae_decoder") || hosts("vae_decoder_ar")) {  // they share it
-    plan.push_back({"vae decoder weights",
-                    bytes_of_prefixes(config_.vae_folder(), {"decoder.", "post_quant_conv."})});
+    plan.push_back(
+        {"vae decoder weights",
+         bytes_of_prefixes(config_.vae_folder(), {"decoder.", "post_quant_conv."}, dtype)});
   }
   if (hosts("audio_decoder") && config_.can_make_sound()) {
     plan.push_back(
-        {"sound decoder weights", bytes_of_prefixes(config_.sound_folder(), {"decoder."})});
+        {"sound decoder weights", bytes_of_prefixes(config_.sound_folder(), {"decoder."}, dtype)});
+  }
+  if (const int64_t activations = activation_bytes(served, context.activation_dtype)) {
+    plan.push_back({"activations", activations});
   }
   return plan;
+}
+
+// Of the larger of a picture and a video of the usual sizes, as far as the caps allow them: its
+// step and its decoding come one after the other, but what either allocated is kept for the next.
+int64_t Cosmos3Model::activation_bytes(const std::vector<std::string>& nodes, DType dtype) const {
+  const auto hosts = [&](const char* node) {
+    return std::ranges::find(nodes, node) != nodes.end();
+  };
+  std::vector<MadeSize> sizes;
+  for (const Modality made : {Modality::kImage, Modality::kVideo}) {
+    if (serves(made)) {
+      MadeSize size = usual_size(config_, made);
+      const MediaCaps& caps = options_.media;
+      while (size.width * size.height > caps.max_image_pixels && size.height > 16) {
+        size.width = std::max<int64_t>(size.width / 2, 16);
+        size.height = std::max<int64_t>(size.height / 2, 16);
+      }
+      size.num_frames = std::min(size.num_frames, caps.max_video_frames);
+      sizes.push_back(size);
+    }
+  }
+  int64_t most = 0;
+  for (const MadeSize& size : sizes) {
+    int64_t bytes = 0;
+    if (hosts("dit")) {
+      bytes += step_bytes(config_.transformer, config_.vae, size, dtype);
+    }
+    if (hosts("vae_decoder") || hosts("vae_decoder_ar")) {
+      bytes += decode_bytes(config_.vae, size, dtype);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const {
@@ -542,6 +554,13 @@ PreparedRequest Cosmos3Model::process_prompt(const ModelRequest& request) const 
   }
   if (wants(request, Modality::kAudio)) {  // sound comes with its video
     output = Modality::kVideo;
+  }
+  for (const MediaItem& item : request.media) {
+    if (item.modality == Modality::kImage) {
+      options_.media.check_picture(item);
+    } else if (item.modality == Modality::kVideo) {
+      options_.media.check_film(item);
+    }
   }
   const bool talks = wants(request, Modality::kText);
   if (talks && reasoner_ == nullptr) {
@@ -589,6 +608,7 @@ void Cosmos3Model::prepare_generation(const ModelRequest& request,
   const GenRequestPtr plan = plan_request(
       config_, prompts_, prompt_of(request), parameters, output, conditioning, out.random_seed);
   check_outputs(request, *plan, description_.output_modalities);
+  options_.media.check_made(plan->width, plan->height, plan->num_frames);
   auto num_tokens = static_cast<int64_t>(std::max(plan->cond_ids.size(), plan->uncond_ids.size()));
   KVRequestConfig kv;
   const bool talks = ReasonerFrontEnd::is_conversation(out);

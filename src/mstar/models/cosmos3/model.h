@@ -22,6 +22,7 @@
 #include "mstar/models/cosmos3/prompt.h"
 #include "mstar/models/cosmos3/reasoner_front_end.h"
 #include "mstar/models/cosmos3/request_defaults.h"
+#include "mstar/models/cosmos3/serving_options.h"
 #include "mstar/models/cosmos3/transformer.h"
 #include "mstar/models/cosmos3/vae.h"
 
@@ -31,10 +32,8 @@ namespace mstar::cosmos3 {
 class Cosmos3Model : public Model {
  public:
   // `path` is the checkpoint folder. Reads configuration and tokenizer; weights come with
-  // get_submodule(). `model_kwargs`: max_concurrent_requests, max_model_len (of conversations),
-  // session_store_size, session_store_bytes; output_modalities, a list: what is served of what the
-  // checkpoint can make, with the nodes that needs. Throws Error(kInvalidArgument) naming file and
-  // field.
+  // get_submodule(). `model_kwargs`: serving_options.h. Throws Error(kInvalidArgument) naming file
+  // and field.
   static std::unique_ptr<Model> open(const std::string& path, const Json& model_kwargs);
 
   static bool recognizes(const std::string& path) { return Cosmos3Config::recognizes(path); }
@@ -43,6 +42,9 @@ class Cosmos3Model : public Model {
 
   graph::ModelGraph get_graph_walk_graphs() const override;
   std::vector<NodeResourceSpec> get_node_resources() const override;
+
+  // bf16 for models of a published size where the processor multiplies bf16 (docs/decisions).
+  DType default_activation_dtype() const override;
 
   std::vector<std::string> get_labels() const override;
 
@@ -61,9 +63,11 @@ class Cosmos3Model : public Model {
 
   void describe(const Json& model_kwargs);
   std::shared_ptr<const Transformer> share_transformer(const LoadContext& context);
-  std::shared_ptr<const VaeDecoder> load_vae_decoder(const FinalizeOptions& options);
+  std::shared_ptr<const VaeDecoder> load_vae_decoder(const LoadContext& context);
   WindowSessionPtr find_session(const Json& parameters) const;
   bool serves(Modality modality) const;
+  DitCaptures captures() const;
+  int64_t activation_bytes(const std::vector<std::string>& nodes, DType dtype) const;
   void prepare_generation(const ModelRequest& request,
                           Modality output,
                           const Json& parameters,
@@ -74,7 +78,7 @@ class Cosmos3Model : public Model {
   PromptEncoder prompts_;
   RequestDefaults defaults_;
   std::unique_ptr<ReasonerFrontEnd> reasoner_;  // null: a generator alone
-  int64_t max_concurrent_requests_ = 0;
+  ServingOptions options_;
   std::shared_ptr<WindowSessions> sessions_;
   // One copy for the nodes that share them; load time only.
   std::weak_ptr<const Transformer> transformer_;

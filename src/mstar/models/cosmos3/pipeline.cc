@@ -65,10 +65,11 @@ GenState guided_velocity(Stream& stream,
                          const Transformer& transformer,
                          const Denoiser& denoiser,
                          const Branch& cond,
-                         const Branch* uncond) {
+                         const Branch* uncond,
+                         DType activation_dtype) {
   const GenLayout& layout = denoiser.plan().layout;
-  const Tensor rows =
-      transformer.embed_gen(stream, layout, denoiser.state(), denoiser.timestep(), DType::kF32);
+  const Tensor rows = transformer.embed_gen(
+      stream, layout, denoiser.state(), denoiser.timestep(), activation_dtype);
   const auto velocity_of = [&](const Branch& branch) {
     const RotaryTable rotary = transformer.rotary(stream, branch.positions);
     return transformer.read_velocity(
@@ -81,19 +82,23 @@ GenState guided_velocity(Stream& stream,
   return velocity;
 }
 
-Pipeline::Pipeline(const std::string& folder, ThreadPool& pool)
+Pipeline::Pipeline(const std::string& folder, ThreadPool& pool, DType activation_dtype)
     : config_(Cosmos3Config::load(folder)),
+      activation_dtype_(activation_dtype),
       prompt_(PromptEncoder::load(config_.tokenizer_folder())) {
-  const FinalizeOptions options{pool};
+  FinalizeOptions options{pool};
+  if (activation_dtype == DType::kBF16) {
+    options.weight_format = WeightFormat::kBF16;
+  }
   transformer_ = std::make_unique<Transformer>(config_.transformer);
   transformer_->load(*open_checkpoint(config_.transformer_folder()), options);
   const auto vae = open_checkpoint(config_.vae_folder());
-  encoder_ = std::make_unique<VaeEncoder>(config_.vae);
+  encoder_ = std::make_unique<VaeEncoder>(config_.vae, activation_dtype);
   encoder_->load(*vae, options);
-  decoder_ = std::make_unique<VaeDecoder>(config_.vae);
+  decoder_ = std::make_unique<VaeDecoder>(config_.vae, activation_dtype);
   decoder_->load(*vae, options);
   if (config_.sound) {
-    sound_ = std::make_unique<SoundDecoder>(*config_.sound);
+    sound_ = std::make_unique<SoundDecoder>(*config_.sound, activation_dtype);
     sound_->load(*open_checkpoint(config_.sound_folder()), options);
   }
 }
@@ -105,7 +110,7 @@ GenState Pipeline::run(Stream& stream, const Request& request) const {
     const auto num_text = static_cast<int64_t>(ids.size());
     const Tensor tokens = Tensor::from(ids, {num_text});
     transformer_->prefill(stream,
-                          transformer_->embed_text(stream, tokens, DType::kF32),
+                          transformer_->embed_text(stream, tokens, activation_dtype_),
                           transformer_->rotary(stream, text_positions(num_text)),
                           attention,
                           false);
@@ -123,8 +128,8 @@ GenState Pipeline::run(Stream& stream, const Request& request) const {
   }
   while (!denoiser.finished()) {
     const auto step = static_cast<size_t>(denoiser.step_index());
-    const GenState velocity =
-        guided_velocity(stream, *transformer_, denoiser, cond, guided ? &uncond : nullptr);
+    const GenState velocity = guided_velocity(
+        stream, *transformer_, denoiser, cond, guided ? &uncond : nullptr, activation_dtype_);
     expect_finite(stream, velocity.vision, str_cat("dit, step ", step));
     denoiser.advance(
         stream, velocity, step < request.step_noise.size() ? request.step_noise[step] : GenState{});

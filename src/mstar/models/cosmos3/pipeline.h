@@ -32,7 +32,8 @@ GenState guided_velocity(Stream& stream,
                          const Transformer& transformer,
                          const Denoiser& denoiser,
                          const Branch& cond,
-                         const Branch* uncond);
+                         const Branch* uncond,
+                         DType activation_dtype = DType::kF32);
 
 // Throws Error(kInternal) naming `where` when x has a value that is not finite; an undefined x has
 // none. Waits for the stream.
@@ -44,8 +45,9 @@ void expect_all_finite(const Tensor& x, const std::string& where);
 // const after construction, apart from the stream's use: one thread.
 class Pipeline {
  public:
-  // Loads every part of the folder that it has.
-  Pipeline(const std::string& folder, ThreadPool& pool);
+  // Loads every part of the folder that it has. With bf16 activations, as the served model does,
+  // matrices and filters become bf16 too.
+  Pipeline(const std::string& folder, ThreadPool& pool, DType activation_dtype = DType::kF32);
 
   const Cosmos3Config& config() const { return config_; }
 
@@ -71,6 +73,7 @@ class Pipeline {
 
  private:
   Cosmos3Config config_;
+  DType activation_dtype_;
   PromptEncoder prompt_;
   std::unique_ptr<Transformer> transformer_;
   std::unique_ptr<VaeEncoder> encoder_;

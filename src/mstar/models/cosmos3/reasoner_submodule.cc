@@ -229,7 +229,8 @@ Tensor Cosmos3ReasonerSubmodule::run(const ModelInputsFromEngine& engine_inputs,
                                      ForwardArgs& args) {
   Stream& stream = *engine_inputs.stream;
   const AttentionContext where{engine_inputs.context, kReasonerLabel, 0};
-  Tensor rows = transformer_->embed_text(stream, args.tensors.tensor("input_ids"), DType::kF32);
+  Tensor rows =
+      transformer_->embed_text(stream, args.tensors.tensor("input_ids"), activation_dtype_);
   if (const TensorList* vision = args.tensors.find(kVisionEmbeds)) {
     const TensorList& places = args.tensors.at(kPlaces);
     for (size_t index = 0; index < vision->size(); ++index) {

@@ -65,9 +65,9 @@ class PagedText : public TowerAttention {
 
 class Cosmos3ReasonerSubmodule : public ARNodeSubmodule {
  public:
-  // `transformer` has its language head.
-  explicit Cosmos3ReasonerSubmodule(std::shared_ptr<const Transformer> transformer)
-      : transformer_(std::move(transformer)) {}
+  // `transformer` has its language head. Rows are f32 or bf16, logits f32.
+  Cosmos3ReasonerSubmodule(std::shared_ptr<const Transformer> transformer, DType activation_dtype)
+      : transformer_(std::move(transformer)), activation_dtype_(activation_dtype) {}
 
   void bind_node_resources(const NodeResources& resources) override;
 
@@ -119,6 +119,7 @@ class Cosmos3ReasonerSubmodule : public ARNodeSubmodule {
   Tensor run(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
 
   std::shared_ptr<const Transformer> transformer_;
+  DType activation_dtype_;
   ResourceId kv_id_ = -1;
   ResourceId attention_id_ = -1;
   ResourceId rope_id_ = -1;

@@ -42,8 +42,11 @@ Tensor fold_weight_norm(const Tensor& length, const Tensor& direction) {
 }
 
 void SoundConv::pack(const FinalizeOptions& options) {
-  const Tensor weight =
+  Tensor weight =
       fold_weight_norm(length_parameter_->join().copy(), direction_parameter_->join().copy());
+  if (options.weight_format == WeightFormat::kBF16) {
+    weight = weight.to(DType::kBF16);
+  }
   const Tensor bias = bias_parameter_ == nullptr ? Tensor() : bias_parameter_->join().copy();
   conv_ = shape_.transposed ? PackedConv::pack_transposed(weight, bias, options.pool)
                             : PackedConv::pack(weight, bias, options.pool);
@@ -57,7 +60,7 @@ void SoundConv::pack(const FinalizeOptions& options) {
 Tensor SoundConv::forward(Stream& stream, const Tensor& x, const Tensor& residual) const {
   if (shape_.transposed) {
     const auto stride = static_cast<int32_t>(shape_.stride);
-    Tensor out = stream.empty({x.dim(0), x.dim(1) * shape_.stride, shape_.out}, DType::kF32);
+    Tensor out = stream.empty({x.dim(0), x.dim(1) * shape_.stride, shape_.out}, x.dtype());
     ops::conv_transpose1d(stream, x, conv_, stride, (stride + 1) / 2, stride % 2, out);
     return out;
   }
@@ -67,7 +70,7 @@ Tensor SoundConv::forward(Stream& stream, const Tensor& x, const Tensor& residua
   options.pad_before[2] = pad;
   options.pad_after[2] = pad;
   options.residual = residual;
-  Tensor out = stream.empty({x.dim(0), x.dim(1), shape_.out}, DType::kF32);
+  Tensor out = stream.empty({x.dim(0), x.dim(1), shape_.out}, x.dtype());
   ops::conv1d(stream, x, conv_, options, out);
   return out;
 }
@@ -94,12 +97,13 @@ void Snake::pack(const FinalizeOptions&) {
 }
 
 Tensor Snake::forward(Stream& stream, const Tensor& x) const {
-  Tensor out = stream.empty(x.shape(), DType::kF32);
+  Tensor out = stream.empty(x.shape(), x.dtype());
   snake(stream, x, frequency_, inverse_amplitude_, out);
   return out;
 }
 
-SoundDecoder::SoundDecoder(const SoundConfig& config) : config_(config) {
+SoundDecoder::SoundDecoder(const SoundConfig& config, DType activation_dtype)
+    : config_(config), activation_dtype_(activation_dtype) {
   // Widths from the widest to dec_dim, one step a block; the last block keeps its width.
   std::vector<int64_t> widths{config.dec_dim};
   for (const int64_t mult : config.dec_c_mults) {
@@ -153,7 +157,7 @@ void SoundDecoder::load(const CheckpointReader& reader, const FinalizeOptions& o
 }
 
 Tensor SoundDecoder::decode(Stream& stream, const Tensor& latents) const {
-  Tensor x = stream.empty({1, latents.dim(1), latents.dim(0)}, DType::kF32);
+  Tensor x = stream.empty({1, latents.dim(1), latents.dim(0)}, activation_dtype_);
   Tensor frames = x.select(0, 0);
   ops::copy(stream, latents.transpose(0, 1), frames);
   x = conv1_->forward(stream, x);

@@ -1,5 +1,5 @@
-// The AVAE sound decoder (sound_tokenizer/): sound latents to a waveform, the whole clip at once.
-// const after load().
+// The AVAE sound decoder (sound_tokenizer/): sound latents to a waveform, the whole clip at once,
+// computed in f32 or bf16. const after load().
 #pragma once
 
 #include <memory>
@@ -14,7 +14,8 @@
 namespace mstar::cosmos3 {
 
 // A convolution over time whose weight is stored as direction and length:
-// weight = weight_g * weight_v / ||weight_v||, folded in f32 while loading.
+// weight = weight_g * weight_v / ||weight_v||, folded in f32 while loading, then bf16 where
+// FinalizeOptions::weight_format says so.
 class SoundConv : public Module {
  public:
   struct Shape1d {
@@ -65,7 +66,7 @@ class Snake : public Module {
 
 class SoundDecoder : public Module {
  public:
-  explicit SoundDecoder(const SoundConfig& config);
+  explicit SoundDecoder(const SoundConfig& config, DType activation_dtype = DType::kF32);
 
   void load(const CheckpointReader& reader, const FinalizeOptions& options);
 
@@ -89,6 +90,7 @@ class SoundDecoder : public Module {
   void add_block(int64_t index, int64_t in, int64_t out, int64_t stride);
 
   SoundConfig config_;
+  DType activation_dtype_;
   std::unique_ptr<SoundConv> conv1_;
   std::vector<Block> blocks_;
   std::unique_ptr<Snake> snake1_;

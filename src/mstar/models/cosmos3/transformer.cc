@@ -81,19 +81,20 @@ void DomainLinear::pack(const FinalizeOptions& options) {
   for (int64_t domain = 0; domain < domains_; ++domain) {
     // Stored as in x out; packing wants out x in.
     const Tensor own = weight.select(0, domain).copy().view({in_features_, out_features_});
-    weights_.push_back(PackedWeight::pack(own.transpose(0, 1).copy(), options.pool));
+    weights_.push_back(
+        PackedWeight::pack(own.transpose(0, 1).copy(), options.pool, options.weight_format));
     biases_.push_back(bias.select(0, domain));
   }
   weight_parameter_->release();
   bias_parameter_->release();
 }
 
-Tensor DomainLinear::forward(Stream& stream, const Tensor& x, int64_t domain) const {
+Tensor DomainLinear::forward(Stream& stream, const Tensor& x, int64_t domain, DType dtype) const {
   MSTAR_CHECK(domain >= 0 && domain < domains_, "domain ", domain);
   const auto index = static_cast<size_t>(domain);
   Epilogue epilogue;
   epilogue.bias = biases_[index];
-  return linear_rows(stream, x, weights_[index], epilogue, x.dtype());
+  return linear_rows(stream, x, weights_[index], epilogue, dtype);
 }
 
 Transformer::Transformer(const TransformerConfig& config, bool with_head)
@@ -164,7 +165,8 @@ void Transformer::load(const CheckpointReader& reader, const FinalizeOptions& op
 FinalizeOptions Transformer::options_of_child(std::string_view name,
                                               const FinalizeOptions& options) const {
   FinalizeOptions own = options;
-  if (!name.starts_with("layers.")) {
+  const bool widely_used = options.weight_format == WeightFormat::kBF16 && name != "time_embedder";
+  if (!name.starts_with("layers.") && !widely_used) {
     own.weight_format = WeightFormat::kKeep;
   }
   return own;
@@ -200,10 +202,28 @@ Tensor Transformer::logits(Stream& stream, const Tensor& rows) const {
   return out;
 }
 
+Tensor Transformer::time_features(float timestep) const {
+  return TimeEmbedder::features({timestep * config_.timestep_scale});
+}
+
 Tensor Transformer::embed_gen(Stream& stream,
                               const GenLayout& layout,
                               const GenState& state,
                               float timestep,
+                              DType dtype) const {
+  return embed_gen(stream,
+                   layout,
+                   state,
+                   time_features(timestep),
+                   noisy_rows(layout, config_.latent_patch_size),
+                   dtype);
+}
+
+Tensor Transformer::embed_gen(Stream& stream,
+                              const GenLayout& layout,
+                              const GenState& state,
+                              const Tensor& features,
+                              const Tensor& noisy,
                               DType dtype) const {
   const int64_t patch = config_.latent_patch_size;
   const int64_t num_vision = layout.num_vision(patch);
@@ -224,14 +244,13 @@ Tensor Transformer::embed_gen(Stream& stream,
   if (layout.num_actions > 0) {
     MSTAR_CHECK(action_proj_in_ != nullptr, "no action heads");
     const Tensor projected =
-        action_proj_in_->forward(stream, cast(stream, state.actions, dtype), layout.domain);
+        action_proj_in_->forward(stream, cast(stream, state.actions, dtype), layout.domain, dtype);
     Tensor action_rows = rows.slice(0, next, next + layout.num_actions);
     ops::copy(stream, projected, action_rows);
     add_row_where(stream, action_modality_embed_, all_ones(layout.num_actions), action_rows);
   }
-  const Tensor features = TimeEmbedder::features({timestep * config_.timestep_scale});
   const Tensor time = time_embedder_.forward(stream, features);
-  add_row_where(stream, time.view({config_.hidden_size}), noisy_rows(layout, patch), rows);
+  add_row_where(stream, time.view({config_.hidden_size}), noisy, rows);
   return rows;
 }
 
@@ -245,6 +264,7 @@ Tensor Transformer::denoise(Stream& stream,
   return norm_moe_gen_.forward(stream, rows);
 }
 
+// Velocities leave in f32, as the solvers keep them, whatever the rows are.
 GenState Transformer::read_velocity(Stream& stream,
                                     const GenLayout& layout,
                                     const Tensor& rows) const {
@@ -254,20 +274,21 @@ GenState Transformer::read_velocity(Stream& stream,
   velocity.vision = stream.empty(
       {config_.latent_channel, layout.frames, layout.latent_height, layout.latent_width},
       DType::kF32);
-  unpatchify(
-      stream, proj_out_.forward(stream, rows.slice(0, 0, num_vision)), patch, velocity.vision);
+  Tensor tokens = stream.empty({num_vision, config_.patch_latent_dim}, DType::kF32);
+  proj_out_.forward_into(stream, rows.slice(0, 0, num_vision), {}, tokens);
+  unpatchify(stream, tokens, patch, velocity.vision);
   for (int64_t frame = 0; frame < layout.frames; ++frame) {
     if (layout.clean_frames[static_cast<size_t>(frame)]) {
       Tensor clean = velocity.vision.slice(1, frame, frame + 1);
-      const Tensor zeros = Tensor::zeros(clean.shape(), DType::kF32);
-      ops::copy(stream, zeros, clean);
+      ops::fill(stream, 0.0F, clean);
     }
   }
   int64_t next = num_vision;
   if (layout.num_sound > 0) {
     const Tensor own = rows.slice(0, next, next + layout.num_sound);
-    velocity.sound =
-        cast(stream, audio_proj_out_->forward(stream, own).transpose(0, 1), DType::kF32);
+    Tensor frames = stream.empty({layout.num_sound, config_.sound_dim}, DType::kF32);
+    audio_proj_out_->forward_into(stream, own, {}, frames);
+    velocity.sound = cast(stream, frames.transpose(0, 1), DType::kF32);
     next += layout.num_sound;
   }
   if (layout.num_actions > 0) {
@@ -275,8 +296,7 @@ GenState Transformer::read_velocity(Stream& stream,
       velocity.actions = Tensor::zeros({layout.num_actions, config_.action_dim}, DType::kF32);
     } else {
       const Tensor own = rows.slice(0, next, next + layout.num_actions);
-      velocity.actions =
-          cast(stream, action_proj_out_->forward(stream, own, layout.domain), DType::kF32);
+      velocity.actions = action_proj_out_->forward(stream, own, layout.domain, DType::kF32);
     }
   }
   return velocity;

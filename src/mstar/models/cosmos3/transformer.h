@@ -42,8 +42,8 @@ class DomainLinear : public Module {
  public:
   DomainLinear(int64_t domains, int64_t in_features, int64_t out_features);
 
-  // x [rows, in_features] -> [rows, out_features] of x's type. `domain` must exist (check).
-  Tensor forward(Stream& stream, const Tensor& x, int64_t domain) const;
+  // x [rows, in_features] -> [rows, out_features] of `dtype`. `domain` must exist (check).
+  Tensor forward(Stream& stream, const Tensor& x, int64_t domain, DType dtype) const;
 
  protected:
   void pack(const FinalizeOptions& options) override;
@@ -95,6 +95,18 @@ class Transformer : public Module {
                    float timestep,
                    DType dtype) const;
 
+  // The same with what is made of the time step and the layout given, as a captured step needs it:
+  // time_features() and noisy_rows().
+  Tensor embed_gen(Stream& stream,
+                   const GenLayout& layout,
+                   const GenState& state,
+                   const Tensor& features,
+                   const Tensor& noisy,
+                   DType dtype) const;
+
+  // [1, 256] f32 of a time step before the model's scale.
+  Tensor time_features(float timestep) const;
+
   // The generation tower: rows after the last layer, normed.
   Tensor denoise(Stream& stream,
                  Tensor rows,
@@ -107,7 +119,8 @@ class Transformer : public Module {
  protected:
   void pack(const FinalizeOptions& options) override;
 
-  // The two towers may be quantized; embeddings and heads keep the type they came in.
+  // The two towers may be quantized; embeddings and heads keep the type they came in, or become
+  // bf16 with everything else. The time embedding is f32 always.
   FinalizeOptions options_of_child(std::string_view name,
                                    const FinalizeOptions& options) const override;
 

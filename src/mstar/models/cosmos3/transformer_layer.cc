@@ -3,6 +3,7 @@
 #include "mstar/base/check.h"
 #include "mstar/kernels/ops/activation.h"
 #include "mstar/kernels/ops/attention.h"
+#include "mstar/models/cosmos3/elementwise.h"
 
 namespace mstar::cosmos3 {
 
@@ -119,7 +120,15 @@ Tensor DecoderLayer::heads(Stream& stream,
   return projection.forward(stream, rows).view({rows.dim(0), count, config_.head_dim});
 }
 
-void DecoderLayer::rotate(Stream& stream, const RotaryTable& rotary, Tensor& x) const {
+// Per-head norm, where there is one, then the rotation.
+void DecoderLayer::rotate(Stream& stream,
+                          const RMSNorm* norm,
+                          const RotaryTable& rotary,
+                          Tensor& x) const {
+  if (norm != nullptr) {
+    norm_rope(stream, norm->weight(), norm->options(), rotary.cos, rotary.sin, config_.rope, x);
+    return;
+  }
   ops::apply_rope(stream, rotary.cos, rotary.sin, config_.rope, true, x);
 }
 
@@ -141,23 +150,23 @@ Tensor DecoderLayer::forward_und(Stream& stream,
   const Tensor normed = und_.input_norm.forward(stream, rows);
   Tensor k = heads(stream, und_.k, normed, config_.num_key_value_heads);
   const Tensor v = heads(stream, und_.v, normed, config_.num_key_value_heads);
-  if (und_.k_norm != nullptr) {
-    und_.k_norm->forward_inplace(stream, k);
-  }
   Tensor k_for_gen = k;
   if (und_.k_norm_for_gen != nullptr && attention.keeps_for_gen()) {
+    // Of the keys before the rotation; with a norm of their own, after that.
+    if (und_.k_norm != nullptr) {
+      und_.k_norm->forward_inplace(stream, k);
+    }
     k_for_gen = und_.k_norm_for_gen->forward(stream, k);
-    rotate(stream, rotary, k_for_gen);
+    rotate(stream, nullptr, rotary, k_for_gen);
+    rotate(stream, nullptr, rotary, k);
+  } else {
+    rotate(stream, und_.k_norm.get(), rotary, k);
   }
-  rotate(stream, rotary, k);
   Tensor q;
   Tensor attended;
   if (!keep_only) {
     q = heads(stream, und_.q, normed, config_.num_attention_heads);
-    if (und_.q_norm != nullptr) {
-      und_.q_norm->forward_inplace(stream, q);
-    }
-    rotate(stream, rotary, q);
+    rotate(stream, und_.q_norm.get(), rotary, q);
     attended = stream.empty(q.shape(), q.dtype());
   }
   attention.attend_und(stream, index_, q, k, k_for_gen, v, attended);
@@ -172,10 +181,8 @@ Tensor DecoderLayer::forward_gen(Stream& stream,
   Tensor q = heads(stream, gen_.q, normed, config_.num_attention_heads);
   Tensor k = heads(stream, gen_.k, normed, config_.num_key_value_heads);
   const Tensor v = heads(stream, gen_.v, normed, config_.num_key_value_heads);
-  gen_.q_norm->forward_inplace(stream, q);
-  gen_.k_norm->forward_inplace(stream, k);
-  rotate(stream, rotary, q);
-  rotate(stream, rotary, k);
+  rotate(stream, gen_.q_norm.get(), rotary, q);
+  rotate(stream, gen_.k_norm.get(), rotary, k);
   Tensor attended = stream.empty(q.shape(), q.dtype());
   attention.attend_gen(stream, index_, q, k, v, attended);
   return finish(stream, gen_, rows, attended);

@@ -122,7 +122,7 @@ class DecoderLayer : public Module {
 
  private:
   Tensor heads(Stream& stream, const Linear& projection, const Tensor& rows, int64_t count) const;
-  void rotate(Stream& stream, const RotaryTable& rotary, Tensor& x) const;
+  void rotate(Stream& stream, const RMSNorm* norm, const RotaryTable& rotary, Tensor& x) const;
   Tensor finish(Stream& stream,
                 const TowerLayer& tower,
                 const Tensor& rows,

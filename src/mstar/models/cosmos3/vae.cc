@@ -50,7 +50,7 @@ Tensor join_frames(Stream& stream, const std::vector<Tensor>& pieces) {
   for (const Tensor& piece : pieces) {
     shape[0] += piece.dim(0);
   }
-  Tensor out = stream.empty(shape, DType::kF32);
+  Tensor out = stream.empty(shape, pieces.front().dtype());
   int64_t frame = 0;
   for (const Tensor& piece : pieces) {
     Tensor part = out.slice(0, frame, frame + piece.dim(0));
@@ -62,8 +62,9 @@ Tensor join_frames(Stream& stream, const std::vector<Tensor>& pieces) {
 
 }  // namespace
 
-VaeEncoder::VaeEncoder(const VaeConfig& config)
+VaeEncoder::VaeEncoder(const VaeConfig& config, DType activation_dtype)
     : config_(config),
+      activation_dtype_(activation_dtype),
       conv_in_(config.in_channels, config.base_dim, layout_.add("encoder.conv_in")),
       quant_conv_(2 * config.z_dim, 2 * config.z_dim, kOne, 3),
       mean_(vector_of(config.latents_mean)),
@@ -139,21 +140,20 @@ Tensor VaeEncoder::encode(Stream& stream,
     const Tensor part = pixels.slice(0, begin, index == 0 ? 1 : begin + chunk);
     Tensor cells = stream.empty(
         {part.dim(0), part.dim(1) / patch, part.dim(2) / patch, part.dim(3) * patch * patch},
-        DType::kF32);
+        activation_dtype_);
     patchify_pixels(stream, part, patch, cells);
     pieces.push_back(encode_chunk(stream, cells, cache));
   }
   const Tensor both = moments(stream, join_frames(stream, pieces));
-  Tensor mean = stream.empty({both.dim(0), both.dim(1), both.dim(2), config_.z_dim}, DType::kF32);
-  ops::copy(stream, both.slice(3, 0, config_.z_dim), mean);
   Tensor latents =
       stream.empty({config_.z_dim, both.dim(0), both.dim(1), both.dim(2)}, DType::kF32);
-  normalize_latents(stream, mean, mean_, inverse_std_, latents);
+  normalize_latents(stream, both, mean_, inverse_std_, latents);  // the means, not the variances
   return latents;
 }
 
-VaeDecoder::VaeDecoder(const VaeConfig& config)
+VaeDecoder::VaeDecoder(const VaeConfig& config, DType activation_dtype)
     : config_(config),
+      activation_dtype_(activation_dtype),
       post_quant_conv_(config.z_dim, config.z_dim, kOne, 3),
       mean_(vector_of(config.latents_mean)),
       inverse_std_(inverse_of(config.latents_std)) {
@@ -194,8 +194,8 @@ void VaeDecoder::load(const CheckpointReader& reader, const FinalizeOptions& opt
 }
 
 Tensor VaeDecoder::prepare(Stream& stream, const Tensor& latents) const {
-  Tensor last =
-      stream.empty({latents.dim(1), latents.dim(2), latents.dim(3), latents.dim(0)}, DType::kF32);
+  Tensor last = stream.empty({latents.dim(1), latents.dim(2), latents.dim(3), latents.dim(0)},
+                             activation_dtype_);
   denormalize_latents(stream, latents, mean_, inverse_std_, last);
   return post_quant_conv_.forward(stream, last, {}, ConvOptions{});
 }
@@ -224,17 +224,29 @@ Tensor VaeDecoder::decode(Stream& stream,
                           const std::function<bool()>& cancelled) const {
   const Tensor prepared = prepare(stream, latents);
   const int64_t patch = config_.patch_size;
-  std::vector<Tensor> pieces;
+  int64_t scale = 1;  // of cells to latents
+  int64_t chunk = 1;  // frames a latent frame, but the first
+  for (const Block& block : blocks_) {
+    scale *= block.upsampler != nullptr ? 2 : 1;
+    chunk *= block.time;
+  }
+  const int64_t first = cache.is_first_chunk() ? 1 : chunk;
+  const int64_t colours = config_.out_channels / (patch * patch);
+  Tensor pixels = stream.empty({first + (prepared.dim(0) - 1) * chunk,
+                                prepared.dim(1) * scale * patch,
+                                prepared.dim(2) * scale * patch,
+                                colours},
+                               DType::kF32);
+  int64_t next = 0;
   for (int64_t frame = 0; frame < prepared.dim(0); ++frame) {
     stop_if(cancelled);
     const Tensor cells = decode_chunk(stream, prepared.slice(0, frame, frame + 1), cache);
-    Tensor pixels = stream.empty(
-        {cells.dim(0), cells.dim(1) * patch, cells.dim(2) * patch, cells.dim(3) / (patch * patch)},
-        DType::kF32);
-    unpatchify_pixels(stream, cells, patch, pixels);
-    pieces.push_back(pixels);
+    Tensor part = pixels.slice(0, next, next + cells.dim(0));
+    unpatchify_pixels(stream, cells, patch, part);
+    next += cells.dim(0);
   }
-  return join_frames(stream, pieces);
+  MSTAR_CHECK(next == pixels.dim(0), next, " frames of ", pixels.to_string());
+  return pixels;
 }
 
 }  // namespace mstar::cosmos3

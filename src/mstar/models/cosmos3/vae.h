@@ -1,6 +1,6 @@
 // The Wan 2.2 video VAE: pixels to latents and back, chunk by chunk with causal caches. Pixels are
 // [frames, height, width, 3] f32 in about [-1, 1]; latents [z_dim, frames, height, width] f32,
-// normalized as the generator sees them.
+// normalized as the generator sees them. What the layers compute in between is f32 or bf16.
 #pragma once
 
 #include <functional>
@@ -16,7 +16,7 @@ namespace mstar::cosmos3 {
 // encoder.* and quant_conv.*. const after load().
 class VaeEncoder : public Module {
  public:
-  explicit VaeEncoder(const VaeConfig& config);
+  explicit VaeEncoder(const VaeConfig& config, DType activation_dtype = DType::kF32);
 
   // Reads its own tensors of vae/. Throws Error(kInvalidArgument) listing what is wrong.
   void load(const CheckpointReader& reader, const FinalizeOptions& options);
@@ -45,6 +45,7 @@ class VaeEncoder : public Module {
   };
 
   VaeConfig config_;
+  DType activation_dtype_;
   CacheLayout layout_;
   CausalConv conv_in_;
   std::vector<Block> blocks_;
@@ -59,7 +60,7 @@ class VaeEncoder : public Module {
 // decoder.* and post_quant_conv.*. const after load().
 class VaeDecoder : public Module {
  public:
-  explicit VaeDecoder(const VaeConfig& config);
+  explicit VaeDecoder(const VaeConfig& config, DType activation_dtype = DType::kF32);
 
   void load(const CheckpointReader& reader, const FinalizeOptions& options);
 
@@ -74,7 +75,7 @@ class VaeDecoder : public Module {
   // out_channels].
   Tensor decode_chunk(Stream& stream, const Tensor& frame, VaeCache& cache) const;
 
-  // Denormalizes and mixes channels: latents -> [frames, h, w, z_dim].
+  // Denormalizes and mixes channels: latents -> [frames, h, w, z_dim] of the layers' type.
   Tensor prepare(Stream& stream, const Tensor& latents) const;
 
   const CacheLayout& cache_layout() const { return layout_; }
@@ -87,6 +88,7 @@ class VaeDecoder : public Module {
   };
 
   VaeConfig config_;
+  DType activation_dtype_;
   CacheLayout layout_;
   VaeConv post_quant_conv_;
   std::unique_ptr<CausalConv> conv_in_;

@@ -8,7 +8,6 @@
 #include "mstar/kernels/ops/activation.h"
 #include "mstar/kernels/ops/attention.h"
 #include "mstar/kernels/ops/norm.h"
-#include "mstar/kernels/ops/resize.h"
 #include "mstar/models/cosmos3/vae_ops.h"
 
 namespace mstar::cosmos3 {
@@ -31,6 +30,11 @@ ConvOptions same_size() {
   return options;
 }
 
+Tensor in_format(const Tensor& weight, WeightFormat format) {
+  return format == WeightFormat::kBF16 && weight.dtype() != DType::kBF16 ? weight.to(DType::kBF16)
+                                                                         : weight;
+}
+
 }  // namespace
 
 VaeConv::VaeConv(int64_t in, int64_t out, std::array<int64_t, 3> kernel, int axes)
@@ -41,7 +45,9 @@ VaeConv::VaeConv(int64_t in, int64_t out, std::array<int64_t, 3> kernel, int axe
 }
 
 void VaeConv::pack(const FinalizeOptions& options) {
-  conv_ = PackedConv::pack(weight_parameter_->join(), bias_parameter_->join(), options.pool);
+  conv_ = PackedConv::pack(in_format(weight_parameter_->join(), options.weight_format),
+                           bias_parameter_->join(),
+                           options.pool);
   weight_parameter_->release();
   bias_parameter_->release();
 }
@@ -60,7 +66,7 @@ Tensor VaeConv::forward(Stream& stream,
     shape[axis] = reach / options.stride[at] + 1;
   }
   shape[3] = out_;
-  Tensor out = stream.empty(shape, DType::kF32);
+  Tensor out = stream.empty(shape, x.dtype());
   if (axes_ == 3) {
     ops::conv3d(stream, x, history, conv_, options, out);
   } else {
@@ -69,10 +75,99 @@ Tensor VaeConv::forward(Stream& stream,
   return out;
 }
 
-Tensor last_frames(Stream& stream, const Tensor& history, const Tensor& x, int64_t count) {
+UpsampleConv::UpsampleConv(int64_t channels) : channels_(channels) {
+  weight_parameter_ =
+      &add_parameter("weight", {channels, channels, 3, 3}, ParameterKind::kFloating);
+  bias_parameter_ = &add_parameter("bias", {channels}, ParameterKind::kFloating);
+}
+
+void UpsampleConv::pack(const FinalizeOptions& options) {
+  const Tensor weight = weight_parameter_->join().to(DType::kF32);
+  const Tensor bias = bias_parameter_->join();
+  const float* from = weight.data<float>();
+  for (int64_t phase = 0; phase < 4; ++phase) {
+    Tensor sums = Tensor::zeros({channels_, channels_, 2, 2}, DType::kF32);
+    // Row r of the taps of an even output row lies on row (r + 1) / 2 of the two rows of x that it
+    // sees, one of an odd one on r / 2; columns likewise.
+    const auto place = [](int64_t tap, int64_t odd) { return odd != 0 ? tap / 2 : (tap + 1) / 2; };
+    options.pool.parallel_for(static_cast<int>(channels_), [&](int out) {
+      for (int64_t pair = out * channels_; pair < (out + 1) * channels_; ++pair) {
+        for (int64_t tap = 0; tap < 9; ++tap) {
+          const int64_t to = place(tap / 3, phase / 2) * 2 + place(tap % 3, phase % 2);
+          sums.data<float>()[pair * 4 + to] += from[pair * 9 + tap];
+        }
+      }
+    });
+    phases_[static_cast<size_t>(phase)] =
+        PackedConv::pack(in_format(sums, options.weight_format), bias, options.pool);
+  }
+  weight_parameter_->release();
+  bias_parameter_->release();
+}
+
+Tensor UpsampleConv::forward(Stream& stream, const Tensor& x) const {
+  const int64_t frames = x.dim(0);
+  const int64_t height = x.dim(1);
+  const int64_t width = x.dim(2);
+  Tensor out = stream.empty({frames, height, 2, width, 2 * channels_}, x.dtype());
+  for (int64_t phase = 0; phase < 4; ++phase) {
+    const auto odd_row = static_cast<int32_t>(phase / 2);
+    const auto odd_column = static_cast<int32_t>(phase % 2);
+    ConvOptions options;
+    options.pad_before = {0, 1 - odd_row, 1 - odd_column};
+    options.pad_after = {0, odd_row, odd_column};
+    // Pixels of that kind: every second row, every second column.
+    Tensor to =
+        out.select(2, odd_row).slice(3, odd_column * channels_, (odd_column + 1) * channels_);
+    ops::conv2d(stream, x, phases_[static_cast<size_t>(phase)], options, to);
+  }
+  return out.view({frames, 2 * height, 2 * width, channels_});
+}
+
+FrameDoublingConv::FrameDoublingConv(int64_t channels) : channels_(channels) {
+  weight_parameter_ =
+      &add_parameter("weight", {2 * channels, channels, 3, 1, 1}, ParameterKind::kFloating);
+  bias_parameter_ = &add_parameter("bias", {2 * channels}, ParameterKind::kFloating);
+}
+
+void FrameDoublingConv::pack(const FinalizeOptions& options) {
+  const Tensor weight = in_format(weight_parameter_->join(), options.weight_format);
+  const Tensor bias = bias_parameter_->join();
+  for (int64_t half = 0; half < 2; ++half) {
+    const int64_t begin = half * channels_;
+    halves_[static_cast<size_t>(half)] = PackedConv::pack(weight.slice(0, begin, begin + channels_),
+                                                          bias.slice(0, begin, begin + channels_),
+                                                          options.pool);
+  }
+  weight_parameter_->release();
+  bias_parameter_->release();
+}
+
+Tensor FrameDoublingConv::forward(Stream& stream,
+                                  const Tensor& x,
+                                  const Tensor& history,
+                                  const ConvOptions& options) const {
+  const int64_t before = history.defined() ? history.dim(0) : 0;
+  const int64_t frames = before + x.dim(0) + options.pad_before[0] + options.pad_after[0] - 2;
+  Tensor out = stream.empty({frames, 2, x.dim(1), x.dim(2), channels_}, x.dtype());
+  for (int64_t half = 0; half < 2; ++half) {
+    Tensor to = out.select(1, half);
+    ops::conv3d(stream, x, history, halves_[static_cast<size_t>(half)], options, to);
+  }
+  return out.view({2 * frames, x.dim(1), x.dim(2), channels_});
+}
+
+Tensor last_frames(Stream& stream,
+                   const Tensor& history,
+                   const Tensor& x,
+                   int64_t count,
+                   bool may_share) {
+  if (may_share && x.dim(0) == count) {
+    return x;
+  }
   Shape shape = x.shape();
   shape[0] = count;
-  Tensor out = stream.empty(shape, DType::kF32);
+  Tensor out = stream.empty(shape, x.dtype());
   const int64_t from_x = std::min(count, x.dim(0));
   const int64_t from_history = history.defined() ? std::min(count - from_x, history.dim(0)) : 0;
   const int64_t zeros = count - from_x - from_history;
@@ -100,7 +195,7 @@ Tensor CausalConv::run(Stream& stream,
     options.pad_before[0] = 2;
   }
   Tensor out = forward(stream, x, history, options);
-  history = last_frames(stream, history, x, 2);
+  history = last_frames(stream, history, x, 2, true);
   return out;
 }
 
@@ -160,7 +255,8 @@ void VaeAttention::pack(const FinalizeOptions& options) {
   const auto matrix = [&](Parameter& parameter) {
     const Tensor loaded = parameter.join().copy();
     parameter.release();
-    return PackedWeight::pack(loaded.view({loaded.dim(0), loaded.dim(1)}), options.pool);
+    return PackedWeight::pack(
+        loaded.view({loaded.dim(0), loaded.dim(1)}), options.pool, options.weight_format);
   };
   qkv_ = matrix(*qkv_weight_parameter_);
   proj_ = matrix(*proj_weight_parameter_);
@@ -174,11 +270,11 @@ Tensor VaeAttention::forward(Stream& stream, const Tensor& x) const {
   Epilogue with_bias;
   with_bias.bias = qkv_bias_;
   const Tensor normed = norm_.forward(stream, x, false).view({rows, channels_});
-  const Tensor qkv = linear_rows(stream, normed, qkv_, with_bias, DType::kF32);
+  const Tensor qkv = linear_rows(stream, normed, qkv_, with_bias, x.dtype());
   const auto part = [&](int64_t index) {
     return qkv.slice(1, index * channels_, (index + 1) * channels_).unsqueeze(1);
   };
-  Tensor attended = stream.empty({rows, 1, channels_}, DType::kF32);
+  Tensor attended = stream.empty({rows, 1, channels_}, x.dtype());
   std::vector<int32_t> ends;
   for (int64_t frame = 0; frame <= x.dim(0); ++frame) {
     ends.push_back(static_cast<int32_t>(frame * pixels));
@@ -191,7 +287,7 @@ Tensor VaeAttention::forward(Stream& stream, const Tensor& x) const {
   epilogue.bias = proj_bias_;
   epilogue.residual = x.view({rows, channels_});
   const Tensor out =
-      linear_rows(stream, attended.view({rows, channels_}), proj_, epilogue, DType::kF32);
+      linear_rows(stream, attended.view({rows, channels_}), proj_, epilogue, x.dtype());
   stream.synchronize();  // indptr must live until the op ran
   return out.view(x.shape());
 }
@@ -238,16 +334,15 @@ Tensor Downsampler::forward(Stream& stream, const Tensor& x, VaeCache& cache) co
     strided.stride = {2, 1, 1};
     out = time_conv_->forward(stream, small, history, strided);
   }
-  history = last_frames(stream, history, small, 1);
+  history = last_frames(stream, history, small, 1, false);  // `out` may be it, and is added to
   return out;
 }
 
 Upsampler::Upsampler(int64_t channels, bool temporal, const std::string& name, CacheLayout& layout)
-    : resample_(channels, channels, {1, 3, 3}, 2) {
+    : resample_(channels) {
   add_module("resample.1", resample_);
   if (temporal) {
-    time_conv_ =
-        std::make_unique<VaeConv>(channels, 2 * channels, std::array<int64_t, 3>{3, 1, 1}, 3);
+    time_conv_ = std::make_unique<FrameDoublingConv>(channels);
     add_module("time_conv", *time_conv_);
     cache_index_ = layout.add(name + ".time_conv");
   }
@@ -262,16 +357,10 @@ Tensor Upsampler::forward(Stream& stream, const Tensor& x, VaeCache& cache) cons
     if (!history.defined()) {
       causal.pad_before = {2, 0, 0};
     }
-    const Tensor both = time_conv_->forward(stream, x, history, causal);
-    frames =
-        stream.empty({2 * both.dim(0), both.dim(1), both.dim(2), both.dim(3) / 2}, DType::kF32);
-    channels_to_frames(stream, both, frames);
-    history = last_frames(stream, history, x, 2);
+    frames = time_conv_->forward(stream, x, history, causal);
+    history = last_frames(stream, history, x, 2, true);
   }
-  Tensor large = stream.empty({frames.dim(0), 2 * frames.dim(1), 2 * frames.dim(2), frames.dim(3)},
-                              DType::kF32);
-  ops::upsample_nearest_2x(stream, frames, large);
-  return resample_.forward(stream, large, {}, same_size());
+  return resample_.forward(stream, frames);
 }
 
 }  // namespace mstar::cosmos3

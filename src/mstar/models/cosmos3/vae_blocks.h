@@ -1,6 +1,8 @@
 // Building blocks of the Wan 2.2 video VAE, channels last [t, h, w, c], with the caches that make a
 // clip computed chunk by chunk equal to the reference's function (one shot over time is another
-// one). Module names are the checkpoint's. const after finalize().
+// one). All compute in the type of what they are given, f32 or bf16; weights become bf16 where
+// FinalizeOptions::weight_format says so. Module names are the checkpoint's. const after
+// finalize().
 #pragma once
 
 #include <array>
@@ -100,8 +102,56 @@ class CausalConv : public VaeConv {
   int cache_index_;
 };
 
-// The last `count` frames of [history | x], of their own memory; zeros stand before them.
-Tensor last_frames(Stream& stream, const Tensor& history, const Tensor& x, int64_t count);
+// The nearest-neighbour picture of twice the size and a 3x3 convolution over it, without the large
+// picture: of the nine taps of an output pixel only four pixels of x are apart, so each of the four
+// kinds of output pixel (even and odd row and column) is a 2x2 convolution of x whose weights are
+// sums of the checkpoint's. 4 / 9 of the operations.
+class UpsampleConv : public Module {
+ public:
+  explicit UpsampleConv(int64_t channels);
+
+  // x [t, h, w, c] -> [t, 2 h, 2 w, c]
+  Tensor forward(Stream& stream, const Tensor& x) const;
+
+ protected:
+  void pack(const FinalizeOptions& options) override;
+
+ private:
+  int64_t channels_;
+  Parameter* weight_parameter_;
+  Parameter* bias_parameter_;
+  std::array<PackedConv, 4> phases_;  // 2 * odd row + odd column
+};
+
+// A convolution over three frames in time to twice the channels, whose halves are the even and the
+// odd frames of the result.
+class FrameDoublingConv : public Module {
+ public:
+  explicit FrameDoublingConv(int64_t channels);
+
+  // x [t, h, w, c] with `history` before it, as `options` pad it -> [2 t', h, w, c]
+  Tensor forward(Stream& stream,
+                 const Tensor& x,
+                 const Tensor& history,
+                 const ConvOptions& options) const;
+
+ protected:
+  void pack(const FinalizeOptions& options) override;
+
+ private:
+  int64_t channels_;
+  Parameter* weight_parameter_;
+  Parameter* bias_parameter_;
+  std::array<PackedConv, 2> halves_;
+};
+
+// The last `count` frames of [history | x], of their own memory; zeros stand before them. x itself
+// when it is just those frames and `may_share`: nobody will write to it.
+Tensor last_frames(Stream& stream,
+                   const Tensor& history,
+                   const Tensor& x,
+                   int64_t count,
+                   bool may_share);
 
 // x / ||x|| * sqrt(c) * gamma over channels.
 class ChannelNorm : public Module {
@@ -188,8 +238,8 @@ class Upsampler : public Module {
   Tensor forward(Stream& stream, const Tensor& x, VaeCache& cache) const;
 
  private:
-  VaeConv resample_;
-  std::unique_ptr<VaeConv> time_conv_;
+  UpsampleConv resample_;
+  std::unique_ptr<FrameDoublingConv> time_conv_;
   int cache_index_ = -1;
 };
 

@@ -1,4 +1,5 @@
-// Reorderings of the Wan VAE, channels last, f32. All enqueue on the stream.
+// Reorderings of the Wan VAE, channels last. Pixels and normalized latents are f32; cells and what
+// the layers compute are f32 or bf16, x and out alike. All enqueue on the stream.
 #pragma once
 
 #include <cstdint>
@@ -27,11 +28,9 @@ void add_duplicated_up(Stream& stream,
                        int64_t dropped,
                        Tensor& out);
 
-// [t, h, w, 2 c] -> [2 t, h, w, c]: the halves of the channels become frames 2 t and 2 t + 1.
-void channels_to_frames(Stream& stream, const Tensor& x, Tensor& out);
-
-// Latents between [c, t, h, w] (channels first, normalized) and [t, h, w, c] (as the VAE computes):
-// last = first * std + mean, and back.
+// Latents between [c, t, h, w] (channels first, normalized, f32) and [t, h, w, c] (as the VAE
+// computes): last = first * std + mean, and back. In `last`, channels beyond the latents' are
+// skipped.
 void denormalize_latents(Stream& stream,
                          const Tensor& first,
                          const Tensor& mean,

@@ -60,7 +60,7 @@ Tensor VisionLayer::heads(Stream& stream, const Linear& projection, const Tensor
 Tensor VisionLayer::forward(Stream& stream, const Tensor& rows, const Tensor& indptr) const {
   const Tensor normed = layer_norm1_.forward(stream, rows);
   const Tensor q = heads(stream, q_, normed);
-  Tensor attended = stream.empty(q.shape(), DType::kF32);
+  Tensor attended = stream.empty(q.shape(), q.dtype());
   AttentionOptions options;
   options.causal = false;
   ops::ragged_attention(stream,
@@ -166,9 +166,10 @@ Tensor VisionEncoder::project(Stream& stream, const Tensor& rows) const {
 Tensor VisionEncoder::encode(Stream& stream,
                              const Tensor& patches,
                              std::span<const PatchGrid> grids,
-                             const std::function<bool()>& cancelled) const {
+                             const std::function<bool()>& cancelled,
+                             DType dtype) const {
   const int64_t block = config_.spatial_merge_size * config_.spatial_merge_size;
-  Tensor out = stream.empty({patches.dim(0) / block, config_.out_hidden_size}, DType::kF32);
+  Tensor out = stream.empty({patches.dim(0) / block, config_.out_hidden_size}, dtype);
   int64_t next = 0;
   for (const PatchGrid& grid : grids) {
     const Tensor positions = position_rows(stream, grid.rows, grid.columns);
@@ -180,7 +181,7 @@ Tensor VisionEncoder::encode(Stream& stream,
       }
       const PatchGrid part{std::min(most, grid.frames - frame), grid.rows, grid.columns};
       const int64_t end = next + part.num_patches();
-      const Tensor own = normalize_patches(stream, patches.slice(0, next, end));
+      const Tensor own = normalize_patches(stream, patches.slice(0, next, end), dtype);
       const Tensor rows = project(stream, tower_rows(stream, own, part, positions));
       Tensor to = out.slice(0, next / block, end / block);
       ops::copy(stream, rows, to);

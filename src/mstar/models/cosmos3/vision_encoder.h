@@ -48,20 +48,21 @@ class VisionEncoder : public Module {
 
   const VisionConfig& config() const { return config_; }
 
-  // Normalized patches [frames * rows * columns, patch_dim] f32 in block order -> the tower's rows
-  // [patches, hidden_size] f32 in the same order, after the last norm.
+  // Normalized patches [frames * rows * columns, patch_dim] f32 or bf16 in block order -> the
+  // tower's rows [patches, hidden_size] of that type in the same order, after the last norm.
   Tensor tower(Stream& stream, const Tensor& patches, const PatchGrid& grid) const;
 
-  // Those rows -> [patches / merge_size^2, out_hidden_size] f32, one a block.
+  // Those rows -> [patches / merge_size^2, out_hidden_size] of their type, one a block.
   Tensor project(Stream& stream, const Tensor& rows) const;
 
   // Patches of several pictures and clips one after the other, as to_patches() makes them ([all
-  // patches, patch_dim] u8) -> their rows of text space, in order. Works on a few frames at a time,
-  // so memory follows the largest frame; looks at `cancelled` in between.
+  // patches, patch_dim] u8) -> their rows of text space in `dtype`, in order. Works on a few frames
+  // at a time, so memory follows the largest frame; looks at `cancelled` in between.
   Tensor encode(Stream& stream,
                 const Tensor& patches,
                 std::span<const PatchGrid> grids,
-                const std::function<bool()>& cancelled) const;
+                const std::function<bool()>& cancelled,
+                DType dtype = DType::kF32) const;
 
  protected:
   void pack(const FinalizeOptions& options) override;

@@ -23,14 +23,16 @@ int64_t round_half_even(double value) {
 
 struct NormalizeParams {
   const uint8_t* x = nullptr;
-  float* out = nullptr;
+  void* out = nullptr;
   int64_t size = 0;
   int num_tasks = 1;
 };
 
+template <typename T>
 void run_normalize(const NormalizeParams& p, int task) {
+  T* out = static_cast<T*>(p.out);
   for (int64_t i = p.size * task / p.num_tasks; i < p.size * (task + 1) / p.num_tasks; ++i) {
-    p.out[i] = (static_cast<float>(p.x[i]) - 127.5F) / 127.5F;
+    out[i] = from_float<T>((static_cast<float>(p.x[i]) - 127.5F) / 127.5F);
   }
 }
 
@@ -162,15 +164,20 @@ Tensor to_patches(const Tensor& frames, int64_t patch_size, int64_t merge_size) 
   return out;
 }
 
-Tensor normalize_patches(Stream& stream, const Tensor& patches) {
+Tensor normalize_patches(Stream& stream, const Tensor& patches, DType dtype) {
   MSTAR_CHECK(patches.dtype() == DType::kU8 && patches.is_contiguous(), patches.to_string());
-  Tensor out = stream.empty(patches.shape(), DType::kF32);
+  Tensor out = stream.empty(patches.shape(), dtype);
   CpuStream& cpu = as_cpu(stream);
   constexpr int64_t kGrain = 65536;  // bytes worth a task of their own
-  NormalizeParams params{patches.data<uint8_t>(), out.data<float>(), patches.num_elements()};
+  NormalizeParams params{patches.data<uint8_t>(), out.bytes(), patches.num_elements()};
   params.num_tasks = static_cast<int>(
       std::clamp<int64_t>(params.size / kGrain, 1, int64_t{4} * cpu.num_threads()));
-  cpu.enqueue("normalize_patches", params.num_tasks, params, &run_normalize);
+  if (dtype == DType::kBF16) {
+    cpu.enqueue("normalize_patches", params.num_tasks, params, &run_normalize<bfloat16>);
+  } else {
+    MSTAR_CHECK(dtype == DType::kF32, out.to_string());
+    cpu.enqueue("normalize_patches", params.num_tasks, params, &run_normalize<float>);
+  }
   return out;
 }
 

@@ -61,8 +61,8 @@ Tensor resize_frames(Stream& stream, const Tensor& frames, PixelSize size);
 // merge_size patches); a row is (patch row, patch column, channel).
 Tensor to_patches(const Tensor& frames, int64_t patch_size, int64_t merge_size);
 
-// Bytes as the tower reads them: (x - 127.5) / 127.5, f32 of the same shape.
-Tensor normalize_patches(Stream& stream, const Tensor& patches);
+// Bytes as the tower reads them: (x - 127.5) / 127.5, f32 or bf16 of the same shape.
+Tensor normalize_patches(Stream& stream, const Tensor& patches, DType dtype = DType::kF32);
 
 // One frame's patches in raster order -> their places in block order: entry i is the raster index
 // of row i.

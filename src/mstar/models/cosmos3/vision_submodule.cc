@@ -32,9 +32,11 @@ NamedTensors Cosmos3VisionEncoderSubmodule::forward(std::string_view graph_walk,
     media.push_back({.frames = sizes[0], .rows = sizes[1], .columns = sizes[2]});
   }
   const Tensor rows = vision_model_->encode(
-      *engine_inputs.stream, args.tensors.tensor("pixel_values"), media, [&info] {
-        return info.is_cancelled();
-      });
+      *engine_inputs.stream,
+      args.tensors.tensor("pixel_values"),
+      media,
+      [&info] { return info.is_cancelled(); },
+      activation_dtype_);
   expect_finite(*engine_inputs.stream, rows, str_cat("vision_encoder, ", graph_walk));
   NamedTensors outputs;
   outputs.set("vision_embeds", rows);

@@ -2,7 +2,8 @@
 // space. Keeps nothing of a request. Executor thread.
 //   pixel_values [patches, patch_dim] u8, all media one after the other
 //   vision_grid_thw [media, 3] i32: frames, patch rows and patch columns of each
-//   -> vision_embeds [patches / merge_size^2, hidden_size] f32, in prompt order
+//   -> vision_embeds [patches / merge_size^2, hidden_size] of the activations' type, in prompt
+//      order
 #pragma once
 
 #include <memory>
@@ -18,8 +19,11 @@ class Cosmos3VisionEncoderSubmodule : public NodeSubmodule {
   // `vision_model` is loaded, not finalized: its weights are read and packed, as `options` say,
   // with the first picture. A server that is asked about text only never holds them.
   Cosmos3VisionEncoderSubmodule(std::unique_ptr<VisionEncoder> vision_model,
-                                const FinalizeOptions& options)
-      : vision_model_(std::move(vision_model)), options_(options) {}
+                                const FinalizeOptions& options,
+                                DType activation_dtype)
+      : vision_model_(std::move(vision_model)),
+        options_(options),
+        activation_dtype_(activation_dtype) {}
 
   std::unique_ptr<NodeInputs> prepare_inputs(std::string_view graph_walk,
                                              const CurrentForwardPassInfo& info,
@@ -35,6 +39,7 @@ class Cosmos3VisionEncoderSubmodule : public NodeSubmodule {
  private:
   std::unique_ptr<VisionEncoder> vision_model_;
   FinalizeOptions options_;
+  DType activation_dtype_;
   bool has_weights_ = false;
 };
 
