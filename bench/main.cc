@@ -25,11 +25,14 @@ namespace {
 
 constexpr const char* kUsage =
     "usage: mstar_bench kernels|models [--json] [--only PATTERN] [--threads N] [--rounds N]\n"
-    "                           [--baseline FILE] [--no-peer] [--busy] [--list]\n"
+    "                           [--baseline FILE] [--no-peer] [--busy] [--list] [--on-demand]\n"
     "       mstar_bench lm MODEL …, mstar_bench rounding MODEL.gguf --text FILE …\n"
     "  --only      cases whose name contains PATTERN\n"
     "  --baseline  what an earlier --json printed; its times are shown beside\n"
     "  --busy      one thread's own processor time, for machines that others use too; no peer\n"
+    "  --on-demand the first case alone: every line on standard input runs it once and is "
+    "answered\n"
+    "              with seconds, for scripts that alternate it with another program\n"
     "  MSTAR_ISA   portable, avx2, avx512 or avx512_bf16 instead of the machine's best\n";
 
 struct Options {
@@ -37,6 +40,7 @@ struct Options {
   bool list = false;
   bool peer = true;
   bool busy = false;
+  bool on_demand = false;
   std::string only;
   std::string baseline;
   int threads = 0;
@@ -63,6 +67,8 @@ Options parse_options(int argc, char** argv) {
       options.busy = true;
       options.threads = 1;
       options.peer = false;
+    } else if (flag == "--on-demand") {
+      options.on_demand = true;
     } else if (flag == "--only") {
       options.only = value();
     } else if (flag == "--baseline") {
@@ -195,6 +201,30 @@ Result run_case(const Case& item, CpuStream& stream, int rounds, bool with_peer)
   return result;
 }
 
+// One case as a server of rounds: "ready", then seconds a line asked for, then at the end of the
+// input what the machine can do, measured before and after.
+int run_on_demand(const Case& item, CpuStream& stream) {
+  const Case::Runs runs = item.prepare(stream);
+  const Ceilings before = measure_ceilings(stream.pool());
+  runs.ours();
+  std::printf("ready\n");
+  std::fflush(stdout);
+  char line[64];
+  while (std::fgets(line, sizeof(line), stdin) != nullptr) {
+    const double begin = now();
+    runs.ours();
+    std::printf("%.9f\n", now() - begin);
+    std::fflush(stdout);
+  }
+  const Ceilings after = measure_ceilings(stream.pool());
+  const Json document =
+      Json::object({{"name", item.name},
+                    {"flops", item.flops},
+                    {"peak", 0.5 * (peak_of(before, item.peak) + peak_of(after, item.peak))}});
+  std::printf("%s\n", document.dump().c_str());
+  return 0;
+}
+
 int run_cases(const Cases& cases, const Options& options) {
   const Json baseline = read_baseline(options.baseline);
   if (options.list) {
@@ -212,7 +242,7 @@ int run_cases(const Cases& cases, const Options& options) {
   const Ceilings one = measure_ceilings(single);
   const Ceilings all = measure_ceilings(pool);
   Json results = Json::array();
-  if (!options.json) {
+  if (!options.json && !options.on_demand) {
     std::printf("set %s, %d threads\n", to_string(active_isa()), pool.num_threads());
     print_ceilings("1 thread", one);
     print_ceilings("all threads", all);
@@ -229,6 +259,9 @@ int run_cases(const Cases& cases, const Options& options) {
   for (const Case& item : cases) {
     if (item.name.find(options.only) == std::string::npos) {
       continue;
+    }
+    if (options.on_demand) {
+      return run_on_demand(item, stream);
     }
     Result result = run_case(item, stream, options.rounds, options.peer);
     result.before_seconds = baseline_seconds(baseline, item.name);

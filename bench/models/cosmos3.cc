@@ -54,7 +54,15 @@ TransformerConfig config_of(const Flavour& flavour) {
   return TransformerConfig::parse(Json::parse(json, "bench"), "bench");
 }
 
-// Random weights of one type in every parameter.
+const char* name_of(DType dtype) {
+  return dtype == DType::kBF16 ? "bf16" : "f32";
+}
+
+Peak peak_of(DType dtype) {
+  return dtype == DType::kBF16 ? Peak::kBF16 : Peak::kF32;
+}
+
+// Random weights in every parameter; activations are of the same type.
 void fill(Module& module, DType dtype, ThreadPool& pool) {
   uint32_t seed = 1;
   for (const LoadTarget& target : module.load_targets()) {
@@ -63,7 +71,9 @@ void fill(Module& module, DType dtype, ThreadPool& pool) {
       target.parameter->load(random_tensor(shard.shape, dtype, seed++, spread), shard.id);
     }
   }
-  module.finalize({pool});
+  FinalizeOptions options{pool};
+  options.weight_format = dtype == DType::kBF16 ? WeightFormat::kBF16 : WeightFormat::kKeep;
+  module.finalize(options);
 }
 
 // Rows of the conditional branch, then as many of the other one; each sees its own prompt.
@@ -129,18 +139,20 @@ struct Step {
 };
 
 // `side`: of the square picture, in tokens.
-Case step_case(const Flavour& flavour, int64_t side) {
+Case step_case(const Flavour& flavour, int64_t side, DType dtype) {
   const TransformerConfig config = config_of(flavour);
   Case result;
-  result.name = str_cat("cosmos3/step/", flavour.name, "/n", side * side, "x2");
+  result.name =
+      str_cat("cosmos3/step/", name_of(dtype), "/", flavour.name, "/n", side * side, "x2");
+  result.peak = peak_of(dtype);
   result.flops = step_flops(config, side * side);
-  result.prepare = [config, side](CpuStream& stream) {
+  result.prepare = [config, side, dtype](CpuStream& stream) {
     auto step = std::make_shared<Step>();
     step->transformer = std::make_unique<Transformer>(config);
-    fill(*step->transformer, DType::kBF16, stream.pool());
+    fill(*step->transformer, dtype, stream.pool());
     step->attention = std::make_unique<TwoBranches>(config.num_hidden_layers);
     step->transformer->prefill(stream,
-                               random_tensor({kNumText, config.hidden_size}, DType::kF32, 7),
+                               random_tensor({kNumText, config.hidden_size}, dtype, 7),
                                step->transformer->rotary(stream, text_positions(kNumText)),
                                *step->attention,
                                false);
@@ -160,11 +172,11 @@ Case step_case(const Flavour& flavour, int64_t side) {
       }
     }
     step->rotary = step->transformer->rotary(stream, both);
-    step->rows = random_tensor({2 * num_rows, config.hidden_size}, DType::kF32, 8);
+    step->rows = random_tensor({2 * num_rows, config.hidden_size}, dtype, 8);
     stream.synchronize();
     Case::Runs runs;
     runs.ours = [step, &stream] {
-      step->transformer->denoise(stream, step->rows.copy(), step->rotary, *step->attention);
+      step->transformer->denoise(stream, step->rows, step->rotary, *step->attention);
       stream.synchronize();
     };
     return runs;
@@ -198,13 +210,14 @@ constexpr double kDecodeLater = 18.84e9;
 constexpr double kEncodeFirst = 1.19e9;
 constexpr double kEncodeLater = 3.57e9;
 
-Case decode_case() {
+Case decode_case(DType dtype) {
   Case result;
-  result.name = "cosmos3/vae/decode/96x64x5";
+  result.name = str_cat("cosmos3/vae/", name_of(dtype), "/decode/96x64x5");
+  result.peak = peak_of(dtype);
   result.flops = kLatentPixels * (kDecodeFirst + kDecodeLater);
-  result.prepare = [](CpuStream& stream) {
-    auto vae = std::make_shared<VaeDecoder>(vae_config());
-    fill(*vae, DType::kBF16, stream.pool());
+  result.prepare = [dtype](CpuStream& stream) {
+    auto vae = std::make_shared<VaeDecoder>(vae_config(), dtype);
+    fill(*vae, dtype, stream.pool());
     const Tensor latents = random_tensor({48, 2, kLatentHeight, kLatentWidth}, DType::kF32, 9);
     Case::Runs runs;
     runs.ours = [vae, latents, &stream] {
@@ -217,13 +230,14 @@ Case decode_case() {
   return result;
 }
 
-Case encode_case() {
+Case encode_case(DType dtype) {
   Case result;
-  result.name = "cosmos3/vae/encode/96x64x5";
+  result.name = str_cat("cosmos3/vae/", name_of(dtype), "/encode/96x64x5");
+  result.peak = peak_of(dtype);
   result.flops = kLatentPixels * (kEncodeFirst + kEncodeLater);
-  result.prepare = [](CpuStream& stream) {
-    auto vae = std::make_shared<VaeEncoder>(vae_config());
-    fill(*vae, DType::kBF16, stream.pool());
+  result.prepare = [dtype](CpuStream& stream) {
+    auto vae = std::make_shared<VaeEncoder>(vae_config(), dtype);
+    fill(*vae, dtype, stream.pool());
     const Tensor pixels =
         random_tensor({5, kLatentHeight * 16, kLatentWidth * 16, 3}, DType::kF32, 10);
     Case::Runs runs;
@@ -239,13 +253,15 @@ Case encode_case() {
 }  // namespace
 
 void add_cosmos3_cases(Cases& cases) {
-  cases.push_back(step_case(kEdge, 20));
-  cases.push_back(step_case(kEdge, 32));
-  cases.push_back(step_case(kEdge, 44));
-  cases.push_back(step_case(kNano, 20));
-  cases.push_back(step_case(kNano, 32));
-  cases.push_back(decode_case());
-  cases.push_back(encode_case());
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {
+    cases.push_back(step_case(kEdge, 20, dtype));
+    cases.push_back(step_case(kEdge, 32, dtype));
+    cases.push_back(step_case(kEdge, 44, dtype));
+    cases.push_back(step_case(kNano, 20, dtype));
+    cases.push_back(step_case(kNano, 32, dtype));
+    cases.push_back(decode_case(dtype));
+    cases.push_back(encode_case(dtype));
+  }
 }
 
 }  // namespace mstar::bench

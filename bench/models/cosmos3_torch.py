@@ -1,13 +1,16 @@
-"""PyTorch's times for the cases of `mstar_bench models`, with diffusers' own modules and random weights.
+"""PyTorch's times for the cases of `mstar_bench models`, with diffusers' own modules and random weights, and mstar's beside them.
 
-    python bench/models/cosmos3_torch.py [--only PATTERN] [--threads N] [--rounds N] [--dtype float32|bfloat16]
+    python bench/models/cosmos3_torch.py [--mstar build/release/bin/mstar_bench] [--only PATTERN] [--threads N] [--rounds N] [--dtype bf16|f32]
 
 A step runs the generation tower over both guidance branches as a batch of two, the prompts' keys and values cached as
-mstar has them. Run it beside `mstar_bench models` on an idle machine and compare the ratio; both print the median.
+mstar has them. With --mstar both programs hold the same case at the same time and run in turn, one round each; the medians,
+their ratio and mstar's share of what the machine can do (which it measures before and after) are printed, as rows of Markdown.
 """
 
 import argparse
+import json
 import statistics
+import subprocess
 import time
 
 import torch
@@ -103,31 +106,76 @@ def encode(dtype):
     return lambda: vae.encode(pixels).latent_dist.mode(), 24 * (1.19e9 + 3.57e9)
 
 
+class Mstar:
+    """One case of mstar_bench, run on demand."""
+
+    def __init__(self, program, name, threads):
+        words = [program, "models", "--only", name, "--threads", str(threads), "--on-demand"]
+        self.process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
+        if self.process.stdout.readline().strip() != "ready":
+            raise RuntimeError(f"mstar_bench has no case {name}")
+
+    def run(self):
+        self.process.stdin.write("run\n")
+        self.process.stdin.flush()
+        return float(self.process.stdout.readline())
+
+    def close(self):
+        self.process.stdin.close()
+        result = json.loads(self.process.stdout.readline())
+        self.process.wait()
+        return result
+
+
+def timed(run):
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def measure(name, make, a):
+    run, flops = make()
+    run()
+    mstar = Mstar(a.mstar, name, a.threads) if a.mstar else None
+    theirs, ours = [], []
+    for _ in range(a.rounds):
+        if mstar:
+            time.sleep(0.05)  # OpenMP's threads spin on for a while after a round: not at our cost
+            ours.append(mstar.run())
+            run()  # wakes its threads again; not counted
+        theirs.append(timed(run))
+    seconds = statistics.median(theirs)
+    if not mstar:
+        print(f"{name:40} {seconds * 1e3:10.3f} ms {flops / seconds / 1e9:8.1f} GFLOP/s", flush=True)
+        return
+    own, limits = statistics.median(ours), mstar.close()
+    share = flops / own / limits["peak"]
+    print(
+        f"| {name} | {own * 1e3:.1f} ms | {share * 100:.0f} % of {limits['peak'] / 1e9:.0f} GFLOP/s "
+        f"| {seconds * 1e3:.1f} ms | {seconds / own:.2f} |",
+        flush=True,
+    )
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--mstar", default="", help="mstar_bench, to run in turn")
     p.add_argument("--only", default="")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
+    p.add_argument("--dtype", default="", choices=["", "f32", "bf16"])
     a = p.parse_args()
     torch.set_num_threads(a.threads)
     torch.set_grad_enabled(False)
-    dtype = getattr(torch, a.dtype)
-    cases = {f"cosmos3/step/{f}/n{s * s}x2": lambda f=f, s=s: step(f, s, dtype) for f, s in STEPS}
-    cases["cosmos3/vae/decode/96x64x5"] = lambda: decode(dtype)
-    cases["cosmos3/vae/encode/96x64x5"] = lambda: encode(dtype)
-    for name, make in cases.items():
-        if a.only not in name:
+    for short, dtype in (("bf16", torch.bfloat16), ("f32", torch.float32)):
+        if a.dtype not in ("", short):
             continue
-        run, flops = make()
-        run()
-        times = []
-        for _ in range(a.rounds):
-            begin = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - begin)
-        seconds = statistics.median(times)
-        print(f"{name:36} {seconds * 1e3:10.3f} ms {flops / seconds / 1e9:8.1f} GFLOP/s  {a.dtype}", flush=True)
+        cases = {f"cosmos3/step/{short}/{f}/n{s * s}x2": lambda f=f, s=s: step(f, s, dtype) for f, s in STEPS}
+        cases[f"cosmos3/vae/{short}/decode/96x64x5"] = lambda: decode(dtype)
+        cases[f"cosmos3/vae/{short}/encode/96x64x5"] = lambda: encode(dtype)
+        for name, make in cases.items():
+            if a.only in name:
+                measure(name, make, a)
 
 
 if __name__ == "__main__":
