@@ -301,7 +301,7 @@ def main():
     print("latent std", t.pool.std.tolist(), flush=True)
     log = (a.run / "dit.jsonl").open("a")
     losses, times = collections.defaultdict(list), collections.defaultdict(list)
-    judged, saved, told = t.minutes, t.minutes, t.minutes
+    judged, saved, told = t.minutes, time.time(), t.minutes
     while t.minutes < a.minutes:
         start, cpu = time.time(), time.process_time()
         name, loss = t.train_step(t.minutes / a.minutes)
@@ -320,8 +320,8 @@ def main():
             print(json.dumps(row), flush=True)
             log.write(json.dumps(row) + "\n")
             log.flush()
-        if t.minutes - saved >= 4 or done:
-            saved = t.minutes
+        if time.time() - saved >= 240 or done:  # of the clock: what is lost on a busy machine is dear
+            saved = time.time()
             t.save()
 
 

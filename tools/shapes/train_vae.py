@@ -171,7 +171,7 @@ def main():
     vae.use_fast_layers()
     t = Trainer(a)
     log = (a.run / f"{a.tag}.jsonl").open("a")
-    losses, times, last, saved = collections.defaultdict(list), collections.defaultdict(list), t.minutes - 1, t.minutes
+    losses, times, last, saved = collections.defaultdict(list), collections.defaultdict(list), t.minutes - 1, time.time()
     while t.minutes < a.minutes:
         start, cpu = time.time(), time.process_time()
         frames, loss, kl = t.train_step(t.minutes / a.minutes)
@@ -187,8 +187,8 @@ def main():
             print(json.dumps(row), flush=True)
             log.write(json.dumps(row) + "\n")
             log.flush()
-        if t.minutes - saved >= 3 or t.minutes >= a.minutes:
-            saved = t.minutes
+        if time.time() - saved >= 180 or t.minutes >= a.minutes:  # of the clock: what is lost on a busy machine is dear
+            saved = time.time()
             t.save()
 
 
