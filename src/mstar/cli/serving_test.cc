@@ -137,6 +137,7 @@ struct Deployed {
   std::string checkpoint = "llama_untied";
   std::string kv;  // overrides of the KV resource, as JSON
   bool graph_capture = true;
+  DType activation_dtype = DType::kF32;
   int64_t max_batch_tokens = 512;
   int64_t max_concurrent_requests = 32;
   std::string damaged_tensor{};  // has a NaN
@@ -174,6 +175,7 @@ class Served {
     options.max_queued_requests = 2000;
     options.listeners = setup.listeners;
     options.engine.graph_capture = setup.graph_capture;
+    options.engine.activation_dtype = setup.activation_dtype;
     options.engine.require_captures = setup.graph_capture;
     runtime_ = std::make_unique<Runtime>(*model_, deployment, options);
     service_ = std::make_unique<Service>(
@@ -564,6 +566,21 @@ TEST(Serving, KeysAndValuesMayBeBf16) {
     EXPECT_FALSE(answer.starts_with("error")) << answer;
   }
   EXPECT_THROW(Served({.kv = R"({"dtype":"f8"})"}), Error);
+  served.expect_empty();
+}
+
+TEST(Serving, ActivationsMayBeBf16) {
+  const std::string checkpoint = "llama_sharded_bf16";
+  Served served({.checkpoint = checkpoint, .activation_dtype = DType::kBF16});
+  const std::vector<Question> questions = mixed_questions(12);
+  const std::vector<std::string> answers = one_by_one(served, questions);
+  EXPECT_EQ(all_at_once(served, questions), answers);
+  Served eager(
+      {.checkpoint = checkpoint, .graph_capture = false, .activation_dtype = DType::kBF16});
+  EXPECT_EQ(all_at_once(eager, questions), answers);
+  for (const std::string& answer : answers) {
+    EXPECT_FALSE(answer.starts_with("error")) << answer;
+  }
   served.expect_empty();
 }
 

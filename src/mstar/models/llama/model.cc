@@ -6,6 +6,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/base/text_file.h"
+#include "mstar/kernels/cpu/isa.h"
 #include "mstar/models/common/token_logprobs.h"
 #include "mstar/models/llama/submodule.h"
 
@@ -187,6 +188,7 @@ std::vector<NodeResourceSpec> LlamaModel::get_node_resources() const {
                   // One request of full length, or many short ones.
                   .max_num_pages = (max_model_len_ + kPageSize - 1) / kPageSize * 4 + 64,
                   .dtype = DType::kF32,
+                  .follows_activations = true,
                   .max_seq_len = max_model_len_};
   AttentionOptions attention;
   attention.window = static_cast<int32_t>(config_.sliding_window);
@@ -228,6 +230,18 @@ std::unique_ptr<NodeSubmodule> LlamaModel::get_submodule(std::string_view node,
                      static_cast<int64_t>(reader_->total_bytes()));
   }
   return std::make_unique<LlamaSubmodule>(std::move(transformer), context.activation_dtype);
+}
+
+// As the checkpoint's, where that is faster and the model no toy: recorded ones stay exact.
+DType LlamaModel::default_activation_dtype() const {
+  constexpr int64_t kSmallestWorthIt = 1024;  // hidden size
+  uint64_t bf16_bytes = 0;
+  for (const TensorInfo& tensor : reader_->tensors()) {
+    bf16_bytes += tensor.dtype == DType::kBF16 ? tensor.size_bytes : 0;
+  }
+  const bool fits =
+      config_.hidden_size >= kSmallestWorthIt && 2 * bf16_bytes > reader_->total_bytes();
+  return fits && active_isa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
 }
 
 void LlamaModel::check_weights(const LoadContext&) {

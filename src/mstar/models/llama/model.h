@@ -27,6 +27,7 @@ class LlamaModel : public Model {
 
   graph::ModelGraph get_graph_walk_graphs() const override;
   std::vector<NodeResourceSpec> get_node_resources() const override;
+  DType default_activation_dtype() const override;
   std::unique_ptr<NodeSubmodule> get_submodule(std::string_view node,
                                                const LoadContext& context) override;
   void check_weights(const LoadContext& context) override;
