@@ -247,6 +247,19 @@ TEST_P(MatmulTest, LongAndTallProblemsToo) {
   }
 }
 
+// So many panels that tasks would outgrow the sums they keep, were they not cut by them.
+TEST_P(MatmulTest, ManyRowsOfManyFeatures) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const PackedWeight packed = PackedWeight::pack(random_weight({20000, 32}, dtype, 8), pool_);
+    const Tensor x = random_tensor({391, 32}, dtype, 9);
+    const Tensor all = linear(x, packed);
+    for (const int64_t row : {0, 191, 390}) {
+      EXPECT_TRUE(same_bits(linear(x.slice(0, row, row + 1), packed), all.slice(0, row, row + 1)))
+          << to_string(dtype) << " row " << row;
+    }
+  }
+}
+
 TEST_P(MatmulTest, TheEpilogueIsAppliedInOrder) {
   const Tensor x = random_tensor({9, 64}, DType::kF32, 8);
   const Tensor weight = random_tensor({45, 64}, DType::kF32, 9, 0.3F);

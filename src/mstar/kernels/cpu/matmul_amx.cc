@@ -16,7 +16,6 @@ constexpr int64_t kTileSums = int64_t{kAmxRows} * kPanel;
 // the next stretch that is on its way, and the sums share the second-level cache (2 MiB).
 constexpr int64_t kStretch = 8;
 constexpr int64_t kSumsAhead = 4 * kTileSums / 16 / kStretch;  // lines to ask for at each step
-constexpr int64_t kScratchFloats = int64_t{384} * 384;
 constexpr int64_t kFewBytes = 640 << 10;
 constexpr int64_t kSingleAbreast = 6;
 constexpr int64_t kPairAbreast = 2;
@@ -338,7 +337,7 @@ class Runner {
   int64_t abreast_;
   Prefetchers prefetchers_;
   int rows_[2] = {0, 0};  // of the configuration
-  alignas(64) float sums_[kScratchFloats];
+  alignas(64) float sums_[kTilesScratchFloats];
 };
 
 void run(const MatmulProblem& problem, const MatmulRange& range) {
@@ -396,7 +395,7 @@ void decode(const WeightPanels& weight, int64_t panel, float* out) {
 extern const MatmulKernels matmul_kernel_table{kTileRows,
                                                kPanel,
                                                PackedX::kBF16Tiles,
-                                               kScratchFloats,
+                                               kMatmulScratchFloats,
                                                &panel_step,
                                                &pack_rows,
                                                &run,

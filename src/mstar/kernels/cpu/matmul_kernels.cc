@@ -9,8 +9,6 @@ namespace {
 
 // k values decoded at a time: a panel's worth stays in the first-level cache beside a tile's x.
 constexpr int64_t kDepth = 256;
-// f32 sums that a task keeps on its stack.
-constexpr int64_t kScratchFloats = 32 << 10;
 
 const FormatKernels& format_kernels(DType dtype) {
   switch (dtype) {
@@ -199,7 +197,7 @@ struct ManyTiles {
 };
 
 void run_many(const MatmulProblem& p, const MatmulRange& range) {
-  alignas(64) float sums[kScratchFloats];
+  alignas(64) float sums[kMatmulScratchFloats];
   alignas(64) float weights[kDepth * kPanel * kMaxAbreast];
   const int64_t num_tiles = num_row_tiles(p.m, kTileRows);
   const int64_t row_begin = tile_row(p, num_tiles, range.tile_begin);
@@ -261,7 +259,7 @@ extern const MatmulKernels matmul_kernel_table{
     kTileRows,
     kPanel,
     format_bf16_dot.block > 0 ? PackedX::kBF16Pairs : PackedX::kF32,
-    kScratchFloats,
+    kMatmulScratchFloats,
     &panel_step,
     &matmul_pack_rows,
     &run,

@@ -84,7 +84,7 @@ struct MatmulKernels {
   int tile_rows;           // most rows of a tile
   int panel_width;         // features of a panel
   PackedX bf16_form;       // of bf16 activations that meet bf16 weights
-  int64_t scratch_floats;  // rows x features that one task's range may span
+  int64_t scratch_floats;  // rows x features that one task's range may span (but kBF16Tiles)
   // Panels that are taken at once for m rows: ranges should hold whole multiples.
   int64_t (*panel_step)(DType dtype, PackedX form, int64_t m);
   void (*pack_rows)(const PackRowsParams& params, int64_t tile_begin, int64_t tile_end);
@@ -96,6 +96,14 @@ struct MatmulKernels {
 // Most rows of a tile in that form.
 inline int rows_of_tile(const MatmulKernels& kernels, PackedX form) {
   return form == PackedX::kBF16Tiles ? 16 : kernels.tile_rows;
+}
+
+// Rows x features that one task's range may span with activations in that form.
+inline constexpr int64_t kMatmulScratchFloats = 32 << 10;
+inline constexpr int64_t kTilesScratchFloats = int64_t{384} * 384;
+
+inline int64_t scratch_floats_of(const MatmulKernels& kernels, PackedX form) {
+  return form == PackedX::kBF16Tiles ? kTilesScratchFloats : kernels.scratch_floats;
 }
 
 inline int64_t num_row_tiles(int64_t m, int tile_rows) {

@@ -82,7 +82,7 @@ Grid make_grid(const CpuStream& stream,
     wanted = std::max<int64_t>(8, grid.num_panels * grid.row_tasks / tasks);
   }
   const int64_t most =
-      kernels.scratch_floats / (grid.tiles_per_task * tile_rows * kernels.panel_width);
+      scratch_floats_of(kernels, form) / (grid.tiles_per_task * tile_rows * kernels.panel_width);
   grid.panels_per_task = std::max(step, std::min(wanted, most) / step * step);
   grid.panel_tasks = ceil_div(grid.num_panels, grid.panels_per_task);
   return grid;
