@@ -33,7 +33,7 @@ FAULTS = [
     (
         "vae_cache",  # every chunk begins without history
         COSMOS3 + "vae_blocks.cc",
-        "  history = last_frames(stream, history, x, 2);\n  return out;",
+        "  history = last_frames(stream, history, x, 2, true);\n  return out;",
         "  history = Tensor();\n  return out;",
     ),
     (
