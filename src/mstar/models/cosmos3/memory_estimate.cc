@@ -1,8 +1,54 @@
 #include "mstar/models/cosmos3/memory_estimate.h"
 
 #include <algorithm>
+#include <string_view>
+
+#include "mstar/checkpoint/checkpoint_reader.h"
 
 namespace mstar::cosmos3 {
+
+namespace {
+
+// Matrices and filters of f32 become bf16 with bf16 activations.
+int64_t loaded_bytes(const TensorInfo& tensor, DType activation_dtype) {
+  const bool narrowed =
+      activation_dtype == DType::kBF16 && tensor.dtype == DType::kF32 && tensor.shape.size() > 1;
+  return static_cast<int64_t>(tensor.size_bytes) / (narrowed ? 2 : 1);
+}
+
+}  // namespace
+
+int64_t part_bytes(const std::string& folder,
+                   std::initializer_list<std::string_view> prefixes,
+                   DType activation_dtype) {
+  int64_t total = 0;
+  const auto checkpoint = open_checkpoint(folder);
+  for (const TensorInfo& tensor : checkpoint->tensors()) {
+    const bool counts = std::ranges::any_of(prefixes, [&](std::string_view prefix) {
+      return std::string_view(tensor.name).starts_with(prefix);
+    });
+    total += counts ? loaded_bytes(tensor, activation_dtype) : 0;
+  }
+  return total;
+}
+
+int64_t transformer_bytes(const std::string& folder,
+                          bool with_head,
+                          bool int8,
+                          DType activation_dtype) {
+  int64_t total = 0;
+  const auto checkpoint = open_checkpoint(folder);
+  for (const TensorInfo& tensor : checkpoint->tensors()) {
+    if (tensor.name == "lm_head.weight" && !with_head) {
+      continue;
+    }
+    const bool quantized =
+        int8 && tensor.shape.size() == 2 && std::string_view(tensor.name).starts_with("layers.");
+    total += quantized ? tensor.shape.num_elements() + tensor.shape[0] * 4
+                       : loaded_bytes(tensor, activation_dtype);
+  }
+  return total;
+}
 
 int64_t step_bytes(const TransformerConfig& config,
                    const VaeConfig& vae,

@@ -15,6 +15,7 @@
 #include "mstar/models/cosmos3/request_media.h"
 #include "mstar/models/cosmos3/vae_decoder_ar.h"
 #include "mstar/models/cosmos3/vision_submodule.h"
+#include "mstar/models/cosmos3/walks.h"
 
 namespace mstar::cosmos3 {
 
@@ -22,8 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxInferenceSteps = 100;
-constexpr int kMaxWindowIterations = static_cast<int>(kMaxWindows) * (kMaxInferenceSteps + 1);
 constexpr int64_t kPageSize = 128;  // tokens
 constexpr int64_t kMaxTextTokens = kMaxPromptTokens + 2;
 
@@ -42,20 +41,6 @@ std::string prompt_of(const ModelRequest& request) {
     }
   }
   return text;
-}
-
-// The modalities a generation walk gives to the client.
-std::vector<Modality> outputs_of(std::string_view walk) {
-  if (walk == "image_gen") {
-    return {Modality::kImage};
-  }
-  if (walk == "action_gen") {
-    return {Modality::kAction};
-  }
-  if (walk == "video_sound_gen") {
-    return {Modality::kVideo, Modality::kAudio};
-  }
-  return {Modality::kVideo};
 }
 
 bool wants(const ModelRequest& request, Modality modality) {
@@ -109,48 +94,6 @@ void check_outputs(const ModelRequest& request,
   }
 }
 
-// Matrices and filters of f32 become bf16 with bf16 activations.
-int64_t loaded_bytes(const TensorInfo& tensor, DType activation_dtype) {
-  const bool narrowed =
-      activation_dtype == DType::kBF16 && tensor.dtype == DType::kF32 && tensor.shape.size() > 1;
-  return static_cast<int64_t>(tensor.size_bytes) / (narrowed ? 2 : 1);
-}
-
-// Of the parts named so, as loaded: bf16 with bf16 activations.
-int64_t bytes_of_prefixes(const std::string& folder,
-                          std::initializer_list<std::string_view> prefixes,
-                          DType activation_dtype) {
-  int64_t total = 0;
-  const auto checkpoint = open_checkpoint(folder);
-  for (const TensorInfo& tensor : checkpoint->tensors()) {
-    const bool counts = std::ranges::any_of(prefixes, [&](std::string_view prefix) {
-      return std::string_view(tensor.name).starts_with(prefix);
-    });
-    total += counts ? loaded_bytes(tensor, activation_dtype) : 0;
-  }
-  return total;
-}
-
-// As loaded: the language head only for a reasoner, and with int8 a byte for each number of the
-// towers' matrices and a scale for each of their rows.
-int64_t transformer_bytes(const std::string& folder,
-                          bool with_head,
-                          bool int8,
-                          DType activation_dtype) {
-  int64_t total = 0;
-  const auto checkpoint = open_checkpoint(folder);
-  for (const TensorInfo& tensor : checkpoint->tensors()) {
-    if (tensor.name == "lm_head.weight" && !with_head) {
-      continue;
-    }
-    const bool quantized =
-        int8 && tensor.shape.size() == 2 && std::string_view(tensor.name).starts_with("layers.");
-    total += quantized ? tensor.shape.num_elements() + tensor.shape[0] * 4
-                       : loaded_bytes(tensor, activation_dtype);
-  }
-  return total;
-}
-
 // With bf16 activations matrices and filters are bf16 too, as torch's model.to(bfloat16) makes
 // them, whatever the checkpoint stores: only such pairs meet in the processor's bf16 products.
 FinalizeOptions finalize_options(const LoadContext& context) {
@@ -163,67 +106,6 @@ FinalizeOptions finalize_options(const LoadContext& context) {
 
 uint64_t seed_of(const Json& parameters, std::string_view request_id) {
   return request_seed(parameters, request_id);
-}
-
-graph::Node dit_node(bool sound, bool actions) {
-  using namespace graph;  // NOLINT: the words of a declaration
-  std::vector<std::string> carried{"latents"};
-  if (sound) {
-    carried.emplace_back("sound_latents");
-  }
-  if (actions) {
-    carried.emplace_back("action_latents");
-  }
-  carried.emplace_back("time_index");
-  Node dit = node("dit");
-  std::vector<std::string> needs = carried;
-  needs.emplace_back("cond_latents");
-  dit.needs(needs);
-  for (const std::string& name : carried) {
-    dit.makes(edge(name).to("dit"));
-  }
-  return dit;
-}
-
-std::vector<std::string> gen_inputs(bool sound, bool actions) {
-  std::vector<std::string> inputs{"latents"};
-  if (sound) {
-    inputs.emplace_back("sound_latents");
-  }
-  if (actions) {
-    inputs.emplace_back("action_latents");
-  }
-  inputs.emplace_back("time_index");
-  inputs.emplace_back("cond_latents");
-  return inputs;
-}
-
-// All windows of a video in one loop; a window's last step gives its latents to the decoder.
-graph::Loop window_loop() {
-  using namespace graph;  // NOLINT: the words of a declaration
-  return loop(std::string(loop_of(kWindowWalk)),
-              kMaxWindowIterations,
-              dit_node(false, false)
-                  .makes(edge(std::string(kWindowLatents))
-                             .stream_to(std::string(kWindowDecoder), "vae_decoder_ar")));
-}
-
-graph::Loop denoise_loop(const char* walk, bool sound, bool actions) {
-  return graph::loop(std::string(loop_of(walk)), kMaxInferenceSteps, dit_node(sound, actions));
-}
-
-graph::Node vae_decoder(const char* output, Modality modality) {
-  return graph::node("vae_decoder")
-      .needs({"latents"})
-      .makes(graph::edge(output).to_client(modality));
-}
-
-graph::WalkGraph conditioned_prefill(const char* name, const char* input) {
-  using namespace graph;  // NOLINT: the words of a declaration
-  return walk(name,
-              {"text_inputs", input},
-              parallel(node("dit").needs({"text_inputs"}),
-                       node("vae_encoder").needs({input}).makes(edge("cond_latents").kept())));
 }
 
 }  // namespace
@@ -273,75 +155,13 @@ bool Cosmos3Model::serves(Modality modality) const {
 }
 
 graph::ModelGraph Cosmos3Model::get_graph_walk_graphs() const {
-  using namespace graph;  // NOLINT: the words of a declaration
-  ModelGraph out;
-  if (serves(Modality::kImage) || serves(Modality::kVideo) || serves(Modality::kAction)) {
-    out.walks.push_back(walk("prefill", {"text_inputs"}, node("dit").needs({"text_inputs"})));
-  }
-  if (serves(Modality::kVideo) || serves(Modality::kAction)) {
-    out.walks.push_back(conditioned_prefill("prefill_cond", "image_inputs"));
-    out.walks.push_back(conditioned_prefill("prefill_cond_video", "video_inputs"));
-  }
-  if (serves(Modality::kImage)) {
-    out.walks.push_back(walk(
-        "image_gen",
-        gen_inputs(false, false),
-        denoise_loop("image_gen", false, false).gives("latents", edge("latents").to("vae_decoder")),
-        vae_decoder("image_output", Modality::kImage)));
-  }
-  if (serves(Modality::kVideo)) {
-    out.walks.push_back(walk(
-        "video_gen",
-        gen_inputs(false, false),
-        denoise_loop("video_gen", false, false).gives("latents", edge("latents").to("vae_decoder")),
-        vae_decoder("video_output", Modality::kVideo)));
-  }
-  if (serves(Modality::kAudio)) {
-    out.walks.push_back(
-        walk("video_sound_gen",
-             gen_inputs(true, false),
-             denoise_loop("video_sound_gen", true, false)
-                 .gives("latents", edge("latents").to("vae_decoder"))
-                 .gives("sound_latents", edge("sound_latents").to("audio_decoder")),
-             parallel(vae_decoder("video_output", Modality::kVideo),
-                      node("audio_decoder")
-                          .needs({"sound_latents"})
-                          .makes(edge("audio_output").to_client(Modality::kAudio)))));
-  }
-  if (serves(Modality::kAction)) {
-    out.walks.push_back(
-        walk("action_gen",
-             gen_inputs(false, true),
-             denoise_loop("action_gen", false, true)
-                 .gives("action_latents", edge("action_latents").to_client(Modality::kAction))));
-  }
-  if (serves(Modality::kVideo) && config_.transformer.action_gen) {
-    out.walks.push_back(walk("action_video_gen",
-                             gen_inputs(false, true),
-                             denoise_loop("action_video_gen", false, true)
-                                 .gives("latents", edge("latents").to("vae_decoder")),
-                             vae_decoder("video_output", Modality::kVideo)));
-  }
+  graph::ModelGraph out;
+  add_generation_walks(description_.output_modalities, config_, out);
   if (reasoner_ != nullptr) {
     reasoner_->add_walks(out);
   }
   if (serves(Modality::kVideo) && !config_.is_distilled()) {
-    out.walks.push_back(walk(std::string(kWindowWalk), gen_inputs(false, false), window_loop()));
-    std::vector<std::string> own;
-    for (const WalkGraph& one : out.walks) {
-      own.push_back(one.name);
-    }
-    out.walks.push_back(walk(std::string(kWindowDecodeWalk),
-                             {},
-                             node("vae_decoder_ar")
-                                 .needs_stream(std::string(kWindowLatents))
-                                 .makes(edge("video_output").to_client(Modality::kVideo))));
-    out.topology = {.partitions = {{"main", own},
-                                   {std::string(kWindowDecoder), {std::string(kWindowDecodeWalk)}}},
-                    .connections = {{"main",
-                                     std::string(kWindowDecoder),
-                                     std::string(kWindowLatents),
-                                     ChunkPolicy::fixed(1)}}};
+    add_window_walks(out);
   }
   return out;
 }
@@ -484,7 +304,7 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
   };
   if (hosts("vision_encoder")) {
     plan.push_back(
-        {"vision encoder weights", bytes_of_prefixes(config_.vision_folder(), {"model."}, dtype)});
+        {"vision encoder weights", part_bytes(config_.vision_folder(), {"model."}, dtype)});
   }
   if (hosts("dit") || hosts("reasoner")) {  // they share it
     plan.push_back({"dit weights",
@@ -495,16 +315,15 @@ std::vector<MemoryItem> Cosmos3Model::memory_plan(const std::vector<std::string>
   }
   if (hosts("vae_encoder")) {
     plan.push_back({"vae encoder weights",
-                    bytes_of_prefixes(config_.vae_folder(), {"encoder.", "quant_conv."}, dtype)});
+                    part_bytes(config_.vae_folder(), {"encoder.", "quant_conv."}, dtype)});
   }
   if (hosts("vae_decoder") || hosts("vae_decoder_ar")) {  // they share it
-    plan.push_back(
-        {"vae decoder weights",
-         bytes_of_prefixes(config_.vae_folder(), {"decoder.", "post_quant_conv."}, dtype)});
+    plan.push_back({"vae decoder weights",
+                    part_bytes(config_.vae_folder(), {"decoder.", "post_quant_conv."}, dtype)});
   }
   if (hosts("audio_decoder") && config_.can_make_sound()) {
     plan.push_back(
-        {"sound decoder weights", bytes_of_prefixes(config_.sound_folder(), {"decoder."}, dtype)});
+        {"sound decoder weights", part_bytes(config_.sound_folder(), {"decoder."}, dtype)});
   }
   if (const int64_t activations = activation_bytes(served, context.activation_dtype)) {
     plan.push_back({"activations", activations});

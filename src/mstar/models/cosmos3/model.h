@@ -1,14 +1,4 @@
-// Cosmos3 as a served model: one checkpoint folder, its walks, and what clients may ask.
-//   prefill            dit(text_inputs)
-//   prefill_cond       dit(text_inputs) beside vae_encoder(image_inputs) -> cond_latents, kept
-//   prefill_cond_video the same with video_inputs
-//   image_gen          loop[ dit ] -> vae_decoder -> image to the client
-//   video_gen          loop[ dit ] -> vae_decoder -> video
-//   video_sound_gen    loop[ dit ] -> vae_decoder -> video, audio_decoder -> audio
-//   action_gen         loop[ dit ] -> actions
-//   action_video_gen   loop[ dit ] -> vae_decoder -> video
-//   video_gen_ar       loop[ dit ] over all windows, each window's latents into a stream
-//   video_decode_ar    (partition window_decoder) vae_decoder_ar -> video, window by window
+// Cosmos3 as a served model: one checkpoint folder, its walks (walks.h), and what clients may ask.
 // A checkpoint with a reasoner also answers (reasoner_front_end.h). A request that asks for text
 // and for media reasons first; its answer is the prompt of the generation that follows.
 #pragma once
