@@ -1,4 +1,4 @@
-"""A running `mstar serve` of a tiny recorded checkpoint, for tests of what talks to it."""
+"""A tiny recorded checkpoint, and a running `mstar serve` of it, for tests of what talks to them."""
 import contextlib
 import json
 import pathlib
@@ -31,12 +31,23 @@ def tokenizer():
 
 
 @contextlib.contextmanager
-def tiny_server(program, *flags):
-    """Yields the server's URL."""
+def tiny_checkpoint(max_position_embeddings=None):
+    """Yields the folder of a checkpoint to which every text can be a prompt."""
     with tempfile.TemporaryDirectory() as folder:
         for path in CHECKPOINT.iterdir():
             shutil.copy(path, folder)
         (pathlib.Path(folder) / "tokenizer.json").write_text(json.dumps(tokenizer()))
+        if max_position_embeddings is not None:
+            config = pathlib.Path(folder) / "config.json"
+            known = json.loads(config.read_text())
+            config.write_text(json.dumps({**known, "max_position_embeddings": max_position_embeddings}))
+        yield folder
+
+
+@contextlib.contextmanager
+def tiny_server(program, *flags):
+    """Yields the server's URL."""
+    with tiny_checkpoint() as folder:
         server = subprocess.Popen(
             [program, "serve", folder, "--port", "0", "--threads", "2", "--log-level", "warning", *flags],
             stderr=subprocess.PIPE, text=True)

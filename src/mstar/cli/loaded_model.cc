@@ -193,15 +193,23 @@ OpenedModel open_from_flags(const Flags& flags, const std::string& path) {
     if (!kv_dtype.empty()) {
       out.deployment.resources[resource.resource_key].set("dtype", kv_dtype);
     }
-    if (flags.get_bool("enable-prefix-caching")) {
-      out.deployment.resources[resource.resource_key].set("prefix_cache", true);
-    }
+  }
+  if (flags.get_bool("enable-prefix-caching")) {
+    enable_prefix_caching(out);
   }
   if (flags.has("trace")) {
     out.trace = std::make_unique<TraceWriter>(flags.get("trace"));
     options.listeners.push_back(out.trace.get());
   }
   return out;
+}
+
+void enable_prefix_caching(OpenedModel& opened) {
+  for (const NodeResourceSpec& resource : opened.model->get_node_resources()) {
+    if (std::holds_alternative<KVSpec>(resource.spec)) {
+      opened.deployment.resources[resource.resource_key].set("prefix_cache", true);
+    }
+  }
 }
 
 LoadedModel load_model(OpenedModel opened, ProgressBar& bar) {

@@ -37,6 +37,9 @@ bool looks_like_model(const std::string& word);
 // throws.
 OpenedModel open_from_flags(const Flags& flags, const std::string& path);
 
+// Every KV pool of the model keeps pages of prompts that begin alike.
+void enable_prefix_caching(OpenedModel& opened);
+
 // The model running in this process. Members go in reverse order: the service waits for its
 // requests before the runtime ends.
 struct LoadedModel {

@@ -20,6 +20,7 @@ constexpr const char* kHelp =
     "\n"
     "  mstar serve [MODEL]        an HTTP server: OpenAI API and mstar's own\n"
     "  mstar run [MODEL] \"PROMPT\" one request, without a server\n"
+    "  mstar run MODEL            a conversation on the terminal\n"
     "  mstar inspect MODEL        configuration, parameters, walks, memory plan\n"
     "  mstar check MODEL          whether it could be served: configuration, files, placement\n"
     "  mstar bench serve          load a server and measure it\n"

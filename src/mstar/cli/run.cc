@@ -2,110 +2,25 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <mutex>
+#include <iostream>
+#include <iterator>
+#include <optional>
 
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/base/text_file.h"
 #include "mstar/cli/commands.h"
+#include "mstar/cli/conversation.h"
 #include "mstar/cli/loaded_model.h"
-#include "mstar/media/audio.h"
-#include "mstar/media/image.h"
+#include "mstar/cli/run_output.h"
+#include "mstar/cli/run_sink.h"
 #include "mstar/server/encoding.h"
-#include "mstar/server/http/message.h"
 #include "mstar/server/openai/video_stream.h"
 
 namespace mstar {
 
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-struct RunResult {
-  std::string text;
-  std::string media;  // of the other modality
-  Json metadata = Json::object();
-  Completion completion;
-  double first_chunk_seconds = 0.0;
-  double seconds = 0.0;
-};
-
-// Prints text as it comes and waits for the end. The model's threads write, the main one waits.
-class RunSink final : public ChunkSink {
- public:
-  // `wanted`: of the media that come, the one that is kept.
-  RunSink(ProgressBar& bar, Modality wanted, bool print)
-      : bar_(bar), wanted_(wanted), print_(print) {}
-
-  void on_chunk(OutputChunk chunk) override {
-    const std::lock_guard lock(mutex_);
-    if (result_.first_chunk_seconds == 0.0) {
-      result_.first_chunk_seconds = elapsed();
-    }
-    if (chunk.modality != Modality::kText) {
-      if (chunk.modality != wanted_) {
-        return;
-      }
-      result_.media += chunk.data;
-      result_.metadata = chunk.metadata;
-      return;
-    }
-    result_.text += chunk.data;
-    if (print_ && !chunk.data.empty()) {
-      bar_.clear();
-      std::fwrite(chunk.data.data(), 1, chunk.data.size(), stdout);
-      std::fflush(stdout);
-    }
-  }
-
-  void on_progress(std::string_view loop, int64_t iteration, int64_t limit) override {
-    if (limit > 0 && !print_) {  // a text being printed is progress enough
-      bar_.show(loop, iteration, limit, "steps");
-    }
-  }
-
-  void on_done(const Completion& completion) override {
-    const std::lock_guard lock(mutex_);
-    result_.completion = completion;
-    result_.seconds = elapsed();
-    ended_ = true;
-    changed_.notify_all();
-  }
-
-  void on_error(ErrorCode code, const std::string& message) override {
-    const std::lock_guard lock(mutex_);
-    error_.emplace(code, message);
-    ended_ = true;
-    changed_.notify_all();
-  }
-
-  RunResult wait() {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [this] { return ended_; });
-    bar_.clear();
-    if (error_) {
-      throw *error_;
-    }
-    return std::move(result_);
-  }
-
- private:
-  double elapsed() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
-
-  ProgressBar& bar_;
-  const Modality wanted_;
-  const bool print_;
-  const Clock::time_point begin_ = Clock::now();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  RunResult result_;
-  std::optional<Error> error_;
-  bool ended_ = false;
-};
 
 std::vector<Flag> run_flags() {
   std::vector<Flag> flags = model_flags();
@@ -118,6 +33,7 @@ std::vector<Flag> run_flags() {
       {.name = "output", .value = "MODALITY", .help = "text, image, video, audio, action"},
       {.name = "out", .value = "FILE", .help = "where the answer goes; its name tells what it is"},
       {.name = "json", .help = "one JSON document at the end"},
+      {.name = "interactive", .help = "a conversation, also where input is no terminal"},
   };
   flags.insert(flags.begin(), own.begin(), own.end());
   return flags;
@@ -172,7 +88,7 @@ Json read_parameters(const Flags& flags, const ModelDescription& model) {
 }
 
 // `mstar run MODEL "PROMPT"`; the model may be left out, and a lone word is a model only if it can
-// be nothing else.
+// be nothing else. Without a prompt it is a conversation, or what comes through a pipe.
 struct Words {
   std::string model;
   std::string prompt;
@@ -180,25 +96,17 @@ struct Words {
 
 Words read_words(const Flags& flags) {
   const std::vector<std::string>& given = flags.positionals();
-  if (given.empty() || given.size() > 2) {
+  if (given.size() > 2 || (given.empty() && !flags.has("config"))) {
     throw Error(ErrorCode::kInvalidArgument,
                 "[command line] run: expected a model (optional) and one prompt (in quotes)");
+  }
+  if (given.empty()) {
+    return {};
   }
   if (given.size() == 2) {
     return {given[0], given[1]};
   }
   return looks_like_model(given[0]) ? Words{given[0], ""} : Words{"", given[0]};
-}
-
-// Where media go when --out names no file: output.png and the like, in the working directory.
-std::string default_out(Modality modality) {
-  switch (modality) {
-    case Modality::kImage: return "output.png";
-    case Modality::kVideo: return "output.mp4";
-    case Modality::kAudio: return "output.wav";
-    case Modality::kAction: return "output.f32";
-    default: return "";
-  }
 }
 
 ModelRequest read_request(const Flags& flags,
@@ -236,100 +144,48 @@ ModelRequest read_request(const Flags& flags,
   return request;
 }
 
-std::string lower_extension(const std::string& path) {
-  const size_t dot = path.rfind('.');
-  return dot == std::string::npos ? "" : lower_ascii(std::string_view(path).substr(dot + 1));
+bool has_media(const Flags& flags) {
+  return flags.has("image") || flags.has("video") || flags.has("audio");
 }
 
-// Rows of actions as JSON: [[…], …].
-std::string action_rows(const RunResult& result) {
-  const int64_t columns = result.metadata.at("shape")[1].get_int();
-  Json rows = Json::array();
-  Json row = Json::array();
-  for (size_t offset = 0; offset + sizeof(float) <= result.media.size(); offset += sizeof(float)) {
-    float value = 0.0F;
-    std::memcpy(&value, result.media.data() + offset, sizeof(value));
-    row.push_back(static_cast<double>(value));
-    if (static_cast<int64_t>(row.size()) == columns) {
-      rows.push_back(std::exchange(row, Json::array()));
-    }
+// A prompt or media make it one request, and so does an answer that is no text.
+bool converses(const Flags& flags, const Words& given, const ModelDescription& model) {
+  const bool asked = flags.get_bool("interactive");
+  const bool could =
+      given.prompt.empty() && !has_media(flags) && !flags.get_bool("raw") &&
+      !flags.get_bool("json") && !flags.has("out") &&
+      output_modality(flags, model) == Modality::kText &&
+      std::ranges::find(model.input_modalities, Modality::kText) != model.input_modalities.end();
+  if (asked && !could) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "[command line] --interactive: needs a model that answers text with text, and "
+                "goes without a prompt, media files, --raw, --json and --out");
   }
-  return rows.dump() + "\n";
+  return could && (asked || isatty(STDIN_FILENO) == 1);
 }
 
-std::string sound_file(const RunResult& result, const std::string& extension) {
-  const Json* rate = result.metadata.find("sample_rate");
-  const Json* channels = result.metadata.find("num_channels");
-  const std::string word = extension == "ogg" ? "opus" : extension;
-  return write_audio(from_pcm16(result.media,
-                                rate != nullptr ? rate->get_int() : 24000,
-                                channels != nullptr ? channels->get_int() : 1),
-                     parse_audio_format(word).value_or(AudioFormat::kWav));
+// What a pipe or a file brings, without the newline that ends it.
+std::string read_all_input() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (text.ends_with('\n')) {
+    text.pop_back();
+  }
+  return text;
 }
 
-// The answer in the format that the file's name asks for.
-std::string file_bytes(const std::string& path, const RunResult& result, Modality modality) {
-  const std::string extension = lower_extension(path);
-  switch (modality) {
-    case Modality::kText: return result.text;
-    case Modality::kAudio: return sound_file(result, extension);
-    case Modality::kImage:
-      return extension == "jpg" || extension == "jpeg" ? encode_jpeg(decode_image(result.media))
-                                                       : result.media;
-    case Modality::kAction: return extension == "json" ? action_rows(result) : result.media;
-    default: return result.media;
-  }
+int run_conversation(const Flags& flags, OpenedModel opened) {
+  ModelRequest opening = read_request(flags, opened.model->description(), "");
+  opening.messages.pop_back();  // the user's, still empty
+  enable_prefix_caching(opened);
+  ProgressBar bar(true);
+  InterruptGuard interrupts;
+  LoadedModel loaded = load_model(std::move(opened), bar);
+  converse(loaded, opening, interrupts, bar, std::cin, isatty(STDIN_FILENO) == 1);
+  return 0;
 }
 
-void write_file(const std::string& path, const RunResult& result, Modality modality) {
-  const std::string bytes = file_bytes(path, result, modality);
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) {
-    throw Error(ErrorCode::kUnavailable, str_cat("[run] cannot write \"", path, "\""));
-  }
-}
-
-Json result_json(const RunResult& result, const std::string& path) {
-  const Completion& completion = result.completion;
-  Json out = Json::object({{"text", result.text},
-                           {"finish_reason", completion.finish_reason},
-                           {"num_prompt_tokens", completion.num_prompt_tokens},
-                           {"num_generated_tokens", completion.num_generated_tokens},
-                           {"first_chunk_seconds", result.first_chunk_seconds},
-                           {"seconds", result.seconds}});
-  if (!path.empty()) {
-    out.set("out", path);
-  }
-  if (result.metadata.size() > 0) {
-    out.set("metadata", result.metadata);
-  }
-  return out;
-}
-
-std::string help_text(const Flags& flags) {
-  std::string text = str_cat("mstar run [MODEL] \"PROMPT\" [options]\n\n", flags.help());
-  if (flags.positionals().empty()) {
-    return text + "\nThe model's parameters are options too: mstar run MODEL --help lists them.\n";
-  }
-  const OpenedModel opened = open_from_flags(flags, read_words(flags).model);
-  return text + "\nParameters of this model:\n" +
-         opened.model->description().parameters.help_text();
-}
-
-}  // namespace
-
-int run_command(const std::vector<std::string>& words) {
-  Flags flags("run", run_flags(), true);
-  flags.parse(words);
-  if (flags.get_bool("help")) {
-    std::fputs(help_text(flags).c_str(), stdout);
-    return 0;
-  }
-  const Words given = read_words(flags);
-  OpenedModel opened = open_from_flags(flags, given.model);
-  ModelRequest request = read_request(flags, opened.model->description(), given.prompt);
+int run_once(const Flags& flags, OpenedModel opened, const std::string& prompt) {
+  ModelRequest request = read_request(flags, opened.model->description(), prompt);
   const Modality modality = request.output_modalities.front();
   const std::string path = flags.has("out") ? flags.get("out") : default_out(modality);
   const bool as_json = flags.get_bool("json");
@@ -350,6 +206,39 @@ int run_command(const std::vector<std::string>& words) {
         stderr, "%s: %zu bytes, %.1f s\n", path.c_str(), result.media.size(), result.seconds);
   }
   return 0;
+}
+
+std::string help_text(const Flags& flags) {
+  std::string text = str_cat(
+      "mstar run [MODEL] \"PROMPT\" [options]\nmstar run MODEL [options]            a "
+      "conversation\n\n",
+      flags.help());
+  if (flags.positionals().empty()) {
+    return text + "\nThe model's parameters are options too: mstar run MODEL --help lists them.\n";
+  }
+  const OpenedModel opened = open_from_flags(flags, read_words(flags).model);
+  return text + "\nParameters of this model:\n" +
+         opened.model->description().parameters.help_text();
+}
+
+}  // namespace
+
+int run_command(const std::vector<std::string>& words) {
+  Flags flags("run", run_flags(), true);
+  flags.parse(words);
+  if (flags.get_bool("help")) {
+    std::fputs(help_text(flags).c_str(), stdout);
+    return 0;
+  }
+  Words given = read_words(flags);
+  OpenedModel opened = open_from_flags(flags, given.model);
+  if (converses(flags, given, opened.model->description())) {
+    return run_conversation(flags, std::move(opened));
+  }
+  if (given.prompt.empty() && !has_media(flags) && isatty(STDIN_FILENO) == 0) {
+    given.prompt = read_all_input();
+  }
+  return run_once(flags, std::move(opened), given.prompt);
 }
 
 }  // namespace mstar
