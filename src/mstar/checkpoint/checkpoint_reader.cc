@@ -86,6 +86,12 @@ Tensor CheckpointReader::get(const TensorInfo& info) const {
   return copied;
 }
 
+void CheckpointReader::release_pages() const {
+  for (const MappedFile& file : files_) {
+    file.release_pages();
+  }
+}
+
 uint64_t CheckpointReader::total_bytes() const {
   uint64_t total = 0;
   for (const TensorInfo& tensor : tensors_) {

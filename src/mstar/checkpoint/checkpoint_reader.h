@@ -55,6 +55,10 @@ class CheckpointReader {
     return file_paths_[static_cast<size_t>(info.file)];
   }
 
+  // Once weights are packed: the files' pages leave resident memory. Views stay valid; what is
+  // read through them comes back.
+  void release_pages() const;
+
   // Bytes of all tensors together.
   uint64_t total_bytes() const;
 

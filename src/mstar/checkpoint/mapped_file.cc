@@ -101,4 +101,10 @@ void MappedFile::prefetch() const {
   }
 }
 
+void MappedFile::release_pages() const {
+  if (storage_) {
+    madvise(storage_->data(), size_bytes_, MADV_DONTNEED);
+  }
+}
+
 }  // namespace mstar

@@ -27,6 +27,10 @@ class MappedFile {
   // Tells the system that the file will be read soon, front to back.
   void prefetch() const;
 
+  // Takes the file's pages out of this process's resident memory. Whoever reads them again gets
+  // them back from the page cache or the disk.
+  void release_pages() const;
+
  private:
   std::string path_;
   size_t size_bytes_ = 0;

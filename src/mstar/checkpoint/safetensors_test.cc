@@ -85,6 +85,32 @@ TEST_F(SafetensorsTest, ReadsWhatWasWritten) {
   EXPECT_EQ(read.to_floats(), a.to_floats());  // the mapping lives on
 }
 
+// Pages of files in this process's resident memory (proc(5), statm).
+int64_t resident_file_pages() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t size = 0;
+  int64_t resident = 0;
+  int64_t shared = 0;
+  statm >> size >> resident >> shared;
+  return shared;
+}
+
+TEST_F(SafetensorsTest, ReleasedPagesComeBackWhenRead) {
+  constexpr int64_t kPages = 1024;
+  Tensor written = Tensor::empty({kPages * 4096 / 4}, DType::kF32);
+  for (int64_t index = 0; index < written.num_elements(); ++index) {
+    written.data<float>()[index] = static_cast<float>(index);
+  }
+  write_safetensors(path("w.safetensors"), {{"a", written}});
+  const auto reader = open_checkpoint(folder_);
+  const Tensor read = reader->get("a");
+  EXPECT_EQ(read.to_floats(), written.to_floats());
+  const int64_t before = resident_file_pages();
+  reader->release_pages();
+  EXPECT_LT(resident_file_pages(), before - kPages / 2);
+  EXPECT_EQ(read.to_floats(), written.to_floats());
+}
+
 TEST_F(SafetensorsTest, ViewsAlignedDataAndCopiesTheRest) {
   const auto write = [&](std::string header) {
     std::string file = file_with(header, 0);

@@ -154,6 +154,7 @@ void SoundDecoder::load(const CheckpointReader& reader, const FinalizeOptions& o
   mapping.skip = {"^encoder"};  // generation never encodes sound
   load_strictly(reader, load_targets(), mapping);
   finalize(options);
+  reader.release_pages();
 }
 
 Tensor SoundDecoder::decode(Stream& stream, const Tensor& latents) const {

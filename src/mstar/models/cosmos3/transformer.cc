@@ -160,6 +160,7 @@ void Transformer::load(const CheckpointReader& reader, const FinalizeOptions& op
   }
   load_strictly(reader, load_targets(), mapping);
   finalize(options);
+  reader.release_pages();
 }
 
 FinalizeOptions Transformer::options_of_child(std::string_view name,

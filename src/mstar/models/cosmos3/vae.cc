@@ -41,6 +41,7 @@ void load_part(Module& module,
   mapping.skip = std::move(skip);
   load_strictly(reader, module.load_targets(), mapping);
   module.finalize(options);
+  reader.release_pages();
 }
 
 // Several [t, …] pieces one after the other in time.

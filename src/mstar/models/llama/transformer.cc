@@ -137,6 +137,7 @@ void LlamaTransformer::load(const CheckpointReader& reader, const FinalizeOption
     }
   }
   finalize(options);
+  reader.release_pages();
 }
 
 void LlamaTransformer::bind_resources(const ResourceMap& resources) {

@@ -40,6 +40,7 @@ void WhisperEncoder::load(const CheckpointReader& reader, const FinalizeOptions&
   map_weights(reader);
   finalize(options);
   positions_ = embed_positions_.weight().to(DType::kF32);
+  reader.release_pages();
 }
 
 void WhisperEncoder::bind_resources(const ResourceMap& resources) {
@@ -110,6 +111,7 @@ void WhisperDecoder::load(const CheckpointReader& reader, const FinalizeOptions&
     proj_out_.tie_weight(embed_tokens_.loaded_weight(), options);
   }
   finalize(options);
+  reader.release_pages();
 }
 
 void WhisperDecoder::bind_resources(const ResourceMap& resources) {
