@@ -148,7 +148,7 @@ void Positions::add_group(Slot& to,
     num_tokens += segments[static_cast<size_t>(to.order[static_cast<size_t>(index)])].span;
   }
   Group& group = group_for(to, packed.plan_label, leased);
-  if (num_tokens > group.capacity) {
+  if (num_tokens > group.capacity || !group.ids.defined()) {  // undefined: no step had tokens yet
     MSTAR_CHECK(
         !group.fixed, "a leased step has ", num_tokens, " tokens, its buffers ", group.capacity);
     reserve(group, std::max<int64_t>(num_tokens + num_tokens / 2, 64));

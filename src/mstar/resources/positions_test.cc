@@ -64,6 +64,13 @@ TEST(Positions, CountOnAndFollowForksAndDiscards) {
   EXPECT_EQ(rig.runner().publish(0).streams[0], (PublishedStream{kMainLabel, 5, 5}));
 }
 
+TEST(Positions, AFirstStepMayHaveNoTokens) {
+  testing::Rig rig({{"kv", kv_spec()}, {"pos", position_spec()}});
+  rig.runner().ingest_request(0, {});
+  EXPECT_EQ(ids(rig, declare(0), kMainLabel), Ids{});
+  EXPECT_EQ(ids(rig, declare(2), kMainLabel), (Ids{0, 1}));
+}
+
 TEST(Positions, BlockAndExplicitAdvance) {
   PositionSpec spec = position_spec();
   spec.scheme = PositionScheme::kBlock;
