@@ -51,6 +51,11 @@ std::string words(const std::vector<int64_t>& ids) {
   return text;
 }
 
+// The same as an answer, which goes on from words.
+std::string answered(const std::vector<int64_t>& ids) {
+  return " " + words(ids);
+}
+
 // A prompt of `length` tokens that depends on `seed` alone.
 std::string prompt_of(int length, uint32_t seed) {
   std::mt19937 random(seed);
@@ -327,7 +332,7 @@ TEST_P(ServingTest, AnswersAreTheRecordedOnes) {
     const std::string parameters =
         str_cat(R"({"temperature":0,"ignore_eos":true,"max_tokens":)", greedy.size(), "}");
     const auto answer = served.ask(words(prompt), parameters);
-    EXPECT_EQ(answer->wait(), words(greedy));
+    EXPECT_EQ(answer->wait(), answered(greedy));
     EXPECT_EQ(answer->completion().finish_reason, "length");
     EXPECT_EQ(answer->completion().num_prompt_tokens, static_cast<int64_t>(prompt.size()));
     EXPECT_EQ(answer->completion().num_generated_tokens, static_cast<int64_t>(greedy.size()));
@@ -607,7 +612,7 @@ TEST(Serving, EndsWhereItIsTold) {
   EXPECT_EQ(full->completion().finish_reason, "length");
 
   const auto one = served.ask(prompt, R"({"temperature":0,"ignore_eos":true,"max_tokens":1})");
-  EXPECT_EQ(one->wait(), tokens[0]);
+  EXPECT_EQ(one->wait(), " " + tokens[0]);
   EXPECT_EQ(one->completion().num_generated_tokens, 1);
 
   // A stop string of two tokens is held back whole and not shown.
@@ -637,7 +642,7 @@ TEST(Serving, TheStopTokenEndsTheTextAndIsNotShown) {
   EXPECT_EQ(stopped->completion().finish_reason, "stop");
   const auto ignored = served.ask(
       "t5 t6", R"({"temperature":0,"max_tokens":3,"ignore_eos":true,"logit_bias":{"2":100}})");
-  EXPECT_EQ(ignored->wait(), "t2 t2 t2");
+  EXPECT_EQ(ignored->wait(), " t2 t2 t2");
   EXPECT_EQ(ignored->completion().finish_reason, "length");
   served.expect_empty();
 }

@@ -25,4 +25,8 @@ std::string Model::detokenize(const std::vector<int32_t>&) const {
   throw Error(ErrorCode::kUnsupported, "[detokenize] this model has no tokenizer");
 }
 
+std::string Model::prompt_text(const std::vector<int32_t>& ids) const {
+  return detokenize(ids);
+}
+
 }  // namespace mstar

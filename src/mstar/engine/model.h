@@ -102,6 +102,7 @@ struct TokenLogprob {
   };
 
   Candidate token;
+  bool is_shown = true;        // false: a special token, which the text leaves out
   std::vector<Candidate> top;  // likeliest first
 };
 
@@ -219,6 +220,10 @@ class Model {
   // Text tools of the server; the default throws Error(kUnsupported).
   virtual std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens) const;
   virtual std::string detokenize(const std::vector<int32_t>& ids) const;
+
+  // The text that an answer to a prompt of these ids goes on from: no special tokens, no half
+  // characters. By default detokenize().
+  virtual std::string prompt_text(const std::vector<int32_t>& ids) const;
 };
 
 }  // namespace mstar

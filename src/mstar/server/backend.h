@@ -46,6 +46,7 @@ class Backend {
   virtual graph::ModelGraph graph() const = 0;
   virtual std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens) const = 0;
   virtual std::string detokenize(const std::vector<int32_t>& ids) const = 0;
+  virtual std::string prompt_text(const std::vector<int32_t>& ids) const = 0;
 
   // As Service::submit: never throws, everything that goes wrong comes to the sink.
   virtual std::shared_ptr<RunningRequest> submit(ModelRequest request,

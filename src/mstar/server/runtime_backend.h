@@ -39,6 +39,10 @@ class RuntimeBackend final : public Backend {
     return model_.detokenize(ids);
   }
 
+  std::string prompt_text(const std::vector<int32_t>& ids) const override {
+    return model_.prompt_text(ids);
+  }
+
   std::shared_ptr<RunningRequest> submit(ModelRequest request,
                                          std::shared_ptr<ChunkSink> sink,
                                          bool report_progress) override;

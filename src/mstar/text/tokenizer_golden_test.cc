@@ -198,6 +198,43 @@ TEST_P(TokenizerGoldenTest, stream_equals_decode) {
   }
 }
 
+// An answer's text is what it adds to its prompt's, wherever the sequence is cut into the two.
+TEST_P(TokenizerGoldenTest, an_answer_adds_to_its_prompt) {
+  const Json all = cases("encode.json");
+  int num_compared = 0;
+  int num_told = 0;  // where whole decoding says which part is the answer's
+  for (const Json& item : all.get_array()) {
+    const auto ids = ids_of(item.at("ids"));
+    const std::string whole = tokenizer_->decode(ids, true);
+    for (size_t cut = 0; cut <= std::min<size_t>(ids.size(), 24); ++cut) {
+      const std::span<const int32_t> prompt = std::span(ids).first(cut);
+      Detokenizer detokenizer(tokenizer_, true);
+      detokenizer.follow(prompt);
+      std::string answer;
+      for (const int32_t id : std::span(ids).subspan(cut)) {
+        const std::string bytes = detokenizer.bytes_of(id);
+        const std::string text = detokenizer.push(id);
+        answer += text;
+        if (tokenizer_->can_stream() && is_valid_utf8(bytes) && !detokenizer.skips(id)) {
+          EXPECT_TRUE(text.ends_with(bytes)) << text << " for " << bytes;
+        }
+      }
+      answer += detokenizer.finish();
+      if (tokenizer_->can_stream()) {
+        EXPECT_EQ(prompt_text(tokenizer_, prompt) + answer, whole) << cut;
+        ++num_compared;
+      }
+      const std::string before = tokenizer_->decode(prompt, true);
+      if (whole.starts_with(before) && !before.ends_with(kReplacementCharacter)) {
+        EXPECT_EQ(answer, whole.substr(before.size())) << cut << " of " << whole;
+        ++num_told;
+      }
+    }
+  }
+  EXPECT_GT(num_told, 1000);
+  EXPECT_EQ(num_compared > 1000, tokenizer_->can_stream());
+}
+
 INSTANTIATE_TEST_SUITE_P(golden, TokenizerGoldenTest, testing::ValuesIn(folders()), name_of);
 
 }  // namespace

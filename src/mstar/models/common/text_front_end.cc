@@ -279,22 +279,13 @@ uint64_t request_seed(const Json& parameters, std::string_view request_id) {
   return hash >> 1;  // a positive JSON integer
 }
 
-TextOutputStream::TextOutputStream(std::shared_ptr<const Tokenizer> tokenizer, Config config)
-    : tokenizer_(tokenizer),
-      detokenizer_(std::move(tokenizer), config.skip_special_tokens),
+TextOutputStream::TextOutputStream(std::shared_ptr<const Tokenizer> tokenizer,
+                                   Config config,
+                                   std::span<const int32_t> prompt)
+    : detokenizer_(std::move(tokenizer), config.skip_special_tokens),
       stops_(config.stop_strings),
-      config_(std::move(config)) {}
-
-std::string TextOutputStream::token_bytes(int32_t id) const {
-  std::string bytes;
-  if (tokenizer_->is_special(id)) {
-    bytes = tokenizer_->token(id);
-  } else if (tokenizer_->can_stream()) {
-    tokenizer_->append_token_bytes(id, num_tokens_ == 0, bytes);
-  } else {
-    bytes = tokenizer_->decode(std::span(&id, 1));
-  }
-  return bytes;
+      config_(std::move(config)) {
+  detokenizer_.follow(prompt);
 }
 
 // What the logprobs edge brought for the token that comes next.
@@ -303,9 +294,11 @@ void TextOutputStream::keep_logprobs(const TensorList& tensors) {
   const std::vector<float> values = tensors.at(1).to_floats();
   TokenLogprob& kept = logprobs_.emplace_back();
   for (size_t index = 0; index < ids.size(); ++index) {
-    TokenLogprob::Candidate candidate{token_bytes(static_cast<int32_t>(ids[index])),
+    const auto id = static_cast<int32_t>(ids[index]);
+    TokenLogprob::Candidate candidate{detokenizer_.bytes_of(id),
                                       static_cast<double>(values[index])};
     if (index == 0) {
+      kept.is_shown = !detokenizer_.skips(id);
       kept.token = std::move(candidate);
     } else {
       kept.top.push_back(std::move(candidate));

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,7 +68,11 @@ class TextOutputStream : public OutputStream {
     bool skip_special_tokens = true;
   };
 
-  TextOutputStream(std::shared_ptr<const Tokenizer> tokenizer, Config config);
+  // `prompt`: what the text goes on from (Detokenizer::follow); the answers that it does not belong
+  // to, such as what was heard, have none.
+  TextOutputStream(std::shared_ptr<const Tokenizer> tokenizer,
+                   Config config,
+                   std::span<const int32_t> prompt = {});
 
   // `tensors` hold token ids, i32 of any shape; on kLogprobsEdge what is told of the next one.
   std::vector<OutputChunk> write(Modality modality,
@@ -79,10 +84,8 @@ class TextOutputStream : public OutputStream {
   bool is_finished() const override { return !finish_reason_.empty(); }
 
  private:
-  std::string token_bytes(int32_t id) const;
   void keep_logprobs(const TensorList& tensors);
 
-  std::shared_ptr<const Tokenizer> tokenizer_;
   Detokenizer detokenizer_;
   StopMatcher stops_;
   Config config_;

@@ -446,12 +446,14 @@ std::string ReasonerFrontEnd::answer_of(const RequestProgress& progress) const {
 
 std::unique_ptr<OutputStream> ReasonerFrontEnd::make_output_stream(
     const PreparedRequest& request) const {
+  const Tensor prompt = request.inputs.tensor("text_inputs");
   return std::make_unique<TextOutputStream>(
       text_.tokenizer,
       TextOutputStream::Config{
           .stop_token_ids = request.values.at<ReasonerRequestPtr>(kReasonerRequest)->stop_token_ids,
           .stop_strings = request.stop_strings,
-          .max_tokens = request.max_tokens});
+          .max_tokens = request.max_tokens},
+      std::span(prompt.data<int32_t>(), static_cast<size_t>(prompt.num_elements())));
 }
 
 }  // namespace mstar::cosmos3

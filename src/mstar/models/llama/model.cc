@@ -369,12 +369,14 @@ ForwardPassArgs LlamaModel::get_partition_forward_pass_args(RequestProgress& pro
 }
 
 std::unique_ptr<OutputStream> LlamaModel::make_output_stream(const PreparedRequest& request) const {
+  const Tensor prompt = request.inputs.tensor("text_inputs");
   return std::make_unique<TextOutputStream>(
       text_.tokenizer,
       TextOutputStream::Config{
           .stop_token_ids = request.values.at<std::vector<int32_t>>(kStopTokenIds),
           .stop_strings = request.stop_strings,
-          .max_tokens = request.max_tokens});
+          .max_tokens = request.max_tokens},
+      std::span(prompt.data<int32_t>(), static_cast<size_t>(prompt.num_elements())));
 }
 
 std::vector<int32_t> LlamaModel::tokenize(std::string_view text, bool add_special_tokens) const {
@@ -385,6 +387,10 @@ std::vector<int32_t> LlamaModel::tokenize(std::string_view text, bool add_specia
 
 std::string LlamaModel::detokenize(const std::vector<int32_t>& ids) const {
   return text_.tokenizer->decode(ids);
+}
+
+std::string LlamaModel::prompt_text(const std::vector<int32_t>& ids) const {
+  return mstar::prompt_text(text_.tokenizer, ids);
 }
 
 }  // namespace mstar::llama

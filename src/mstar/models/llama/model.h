@@ -39,6 +39,7 @@ class LlamaModel : public Model {
   std::unique_ptr<OutputStream> make_output_stream(const PreparedRequest& request) const override;
   std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens) const override;
   std::string detokenize(const std::vector<int32_t>& ids) const override;
+  std::string prompt_text(const std::vector<int32_t>& ids) const override;
 
  private:
   LlamaModel() = default;

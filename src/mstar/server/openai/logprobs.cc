@@ -61,7 +61,7 @@ Json completion_logprobs(const std::vector<TokenLogprob>& tokens, int64_t& offse
     texts.push_back(token.token.bytes);
     logprobs.push_back(logprob_json(token.token.logprob));
     offsets.push_back(offset);
-    offset += count_characters(token.token.bytes);
+    offset += token.is_shown ? count_characters(token.token.bytes) : 0;
     Json top = Json::object();
     top.set(token.token.bytes, logprob_json(token.token.logprob));
     for (const TokenLogprob::Candidate& candidate : token.top) {

@@ -122,7 +122,7 @@ CompletionRequest parse_completion_request(const Json& body,
       out.requests.push_back(std::move(one));
       std::string& text = out.echoes.emplace_back();
       if (echo) {
-        text = prompt.ids.empty() ? prompt.text : backend.detokenize(prompt.ids);
+        text = prompt.ids.empty() ? prompt.text : backend.prompt_text(prompt.ids);
       }
     }
   }

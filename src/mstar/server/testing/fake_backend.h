@@ -33,6 +33,11 @@ class FakeBackend final : public Backend {
   // A token is a byte.
   std::vector<int32_t> tokenize(std::string_view text, bool add_special_tokens) const override;
   std::string detokenize(const std::vector<int32_t>& ids) const override;
+
+  std::string prompt_text(const std::vector<int32_t>& ids) const override {
+    return detokenize(ids);
+  }
+
   std::shared_ptr<RunningRequest> submit(ModelRequest request,
                                          std::shared_ptr<ChunkSink> sink,
                                          bool report_progress) override;
