@@ -136,7 +136,7 @@ void Attention::consolidate_qkv_weight() {
   if (q_proj_.gave_up_weight()) {
     return;
   }
-  qkv_proj_weight_ = join_rows(
+  qkv_proj_weight_ = stack_rows(
       {&q_proj_.weight_parameter(), &k_proj_.weight_parameter(), &v_proj_.weight_parameter()});
   if (qkv_proj_weight_.defined()) {
     q_proj_.give_up_weight();
@@ -148,8 +148,8 @@ void Attention::consolidate_qkv_weight() {
 void Attention::pack(const FinalizeOptions& options) {
   if (qkv_proj_weight_.defined()) {
     qkv_proj_ = PackedWeight::pack(
-        qkv_proj_weight_, options.pool, options.weight_format, options.activations);
-    qkv_proj_weight_ = Tensor();
+        qkv_proj_weight_.parts, options.pool, options.weight_format, options.activations);
+    qkv_proj_weight_ = {};
   }
 }
 

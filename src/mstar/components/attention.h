@@ -111,7 +111,7 @@ class Attention : public SelfAttention {
 
   // [(num_heads + 2 num_kv_heads) head_dim, width] between consolidation and finalize(), else
   // undefined.
-  const Tensor& qkv_proj_weight() const { return qkv_proj_weight_; }
+  const StackedRows& qkv_proj_weight() const { return qkv_proj_weight_; }
 
  protected:
   void pack(const FinalizeOptions& options) override;
@@ -124,7 +124,7 @@ class Attention : public SelfAttention {
   Linear o_proj_;
   std::optional<RMSNorm> q_norm_;
   std::optional<RMSNorm> k_norm_;
-  Tensor qkv_proj_weight_;
+  StackedRows qkv_proj_weight_;
   PackedWeight qkv_proj_;
   AttentionBinding binding_;
 };

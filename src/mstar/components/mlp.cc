@@ -101,7 +101,7 @@ void GatedMLP::consolidate_gate_up_weight() {
   if (gate_proj_.gave_up_weight()) {
     return;
   }
-  gate_up_proj_weight_ = join_rows({&gate_proj_.weight_parameter(), &up_proj_.weight_parameter()});
+  gate_up_proj_weight_ = stack_rows({&gate_proj_.weight_parameter(), &up_proj_.weight_parameter()});
   if (gate_up_proj_weight_.defined()) {
     gate_proj_.give_up_weight();
     up_proj_.give_up_weight();
@@ -111,8 +111,8 @@ void GatedMLP::consolidate_gate_up_weight() {
 void GatedMLP::pack(const FinalizeOptions& options) {
   if (gate_up_proj_weight_.defined()) {
     gate_up_proj_ = PackedWeight::pack(
-        gate_up_proj_weight_, options.pool, options.weight_format, options.activations);
-    gate_up_proj_weight_ = Tensor();
+        gate_up_proj_weight_.parts, options.pool, options.weight_format, options.activations);
+    gate_up_proj_weight_ = {};
   }
 }
 

@@ -88,7 +88,7 @@ class GatedMLP : public FeedForward {
   Tensor forward(Stream& stream, const Tensor& x, const Tensor& residual = {}) const override;
 
   // [2 intermediate_size, hidden_size] between consolidation and finalize(), else undefined.
-  const Tensor& gate_up_proj_weight() const { return gate_up_proj_weight_; }
+  const StackedRows& gate_up_proj_weight() const { return gate_up_proj_weight_; }
 
  protected:
   void pack(const FinalizeOptions& options) override;
@@ -98,7 +98,7 @@ class GatedMLP : public FeedForward {
   Linear up_proj_;
   Linear down_proj_;
   ActivationFunction activation_;
-  Tensor gate_up_proj_weight_;
+  StackedRows gate_up_proj_weight_;
   PackedWeight gate_up_proj_;
 };
 

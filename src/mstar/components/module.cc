@@ -102,6 +102,21 @@ Tensor take_vector(Parameter& parameter) {
   return joined;
 }
 
+namespace {
+
+// The pieces that came, as [rows, width] with dense rows.
+std::vector<Tensor> matrices_of(const Parameter& parameter) {
+  std::vector<Tensor> parts;
+  for (const Tensor& piece : parameter.pieces()) {
+    if (piece.defined()) {
+      parts.push_back(piece.has_dense_rows() ? piece : piece.copy());
+    }
+  }
+  return parts;
+}
+
+}  // namespace
+
 PackedWeight take_packed(Parameter& parameter, const FinalizeOptions& options) {
   MSTAR_CHECK(parameter.is_complete(), parameter.name(), " was not loaded");
   const int count = static_cast<int>(parameter.pieces().size());
@@ -112,37 +127,32 @@ PackedWeight take_packed(Parameter& parameter, const FinalizeOptions& options) {
                         "] its parts have different element types; store "
                         "them in one type"));
   }
-  const Tensor joined = parameter.join();
-  const Tensor dense = joined.is_contiguous() ? joined : joined.copy();
-  PackedWeight packed =
-      PackedWeight::pack(dense, options.pool, options.weight_format, options.activations);
+  PackedWeight packed = PackedWeight::pack(
+      matrices_of(parameter), options.pool, options.weight_format, options.activations);
   parameter.release();
   return packed;
 }
 
-Tensor join_rows(const std::vector<const Parameter*>& parameters) {
-  Shape shape;
-  DType dtype = DType::kF32;
-  std::vector<Tensor> parts;
+Shape StackedRows::shape() const {
+  Shape shape = parts.front().shape();
+  for (size_t index = 1; index < parts.size(); ++index) {
+    shape[0] += parts[index].dim(0);
+  }
+  return shape;
+}
+
+StackedRows stack_rows(const std::vector<const Parameter*>& parameters) {
+  StackedRows stack;
   for (const Parameter* parameter : parameters) {
     MSTAR_CHECK(parameter->is_complete(), parameter->name(), " was not loaded");
-    const Tensor part = parameter->join();
-    if (parts.empty()) {
-      shape = part.shape();
-      dtype = part.dtype();
-    } else if (part.dtype() != dtype) {
-      return Tensor();
-    } else {
-      shape[0] += part.dim(0);
+    for (Tensor& part : matrices_of(*parameter)) {
+      if (stack.defined() && part.dtype() != stack.parts.front().dtype()) {
+        return {};
+      }
+      stack.parts.push_back(std::move(part));
     }
-    parts.push_back(part.is_contiguous() ? part : part.copy());
   }
-  Tensor joined = Tensor::empty(shape, dtype);
-  std::byte* target = joined.bytes();
-  for (const Tensor& part : parts) {
-    target = std::copy_n(part.bytes(), part.size_bytes(), target);
-  }
-  return joined;
+  return stack;
 }
 
 }  // namespace mstar

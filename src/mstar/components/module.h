@@ -86,8 +86,17 @@ Tensor take_vector(Parameter& parameter);
 // Error(kUnsupported) when they have different element types.
 PackedWeight take_packed(Parameter& parameter, const FinalizeOptions& options);
 
-// The loaded matrices of several parameters, one below the other, as one new tensor; undefined when
-// their element types differ.
-Tensor join_rows(const std::vector<const Parameter*>& parameters);
+// Matrices of one element type and width, one below the other, where they lie: packing reads them
+// as one.
+struct StackedRows {
+  std::vector<Tensor> parts;  // each [rows, width], dense rows
+
+  bool defined() const { return !parts.empty(); }
+
+  Shape shape() const;  // [all rows, width]
+};
+
+// The loaded matrices of several parameters; undefined when their element types differ.
+StackedRows stack_rows(const std::vector<const Parameter*>& parameters);
 
 }  // namespace mstar

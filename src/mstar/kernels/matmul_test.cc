@@ -149,6 +149,17 @@ TEST_P(MatmulTest, UnpackGivesWhatWasPacked) {
   }
 }
 
+TEST_P(MatmulTest, PartsArePackedAsOneMatrix) {
+  for (const DType dtype : kWeightTypes) {
+    const Tensor whole = random_weight({53, 512}, dtype, 1);
+    const std::vector<Tensor> parts{
+        whole.slice(0, 0, 21), whole.slice(0, 21, 22), whole.slice(0, 22, 53)};
+    const PackedWeight packed = PackedWeight::pack(parts, pool_);
+    EXPECT_TRUE(same_bits(packed.unpack(), PackedWeight::pack(whole, pool_).unpack()))
+        << to_string(dtype);
+  }
+}
+
 TEST_P(MatmulTest, AgreesWithTheReference) {
   for (const DType dtype : kWeightTypes) {
     const int64_t k = is_quantized(dtype) ? 2 * info(dtype).block_size : 75;

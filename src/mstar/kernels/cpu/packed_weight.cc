@@ -65,9 +65,9 @@ class ColumnWriter {
   ColumnWriter(const PackedWeight::Data& data, std::byte* panel, int column)
       : data_(data), panel_(panel), column_(column), width_(data.panel_width) {}
 
-  void write_plain(const Tensor& weight, int64_t row) {
+  // `source` holds k values of the panel's own type.
+  void write_plain(const std::byte* source) {
     const int64_t bytes = element_bytes(data_.dtype);
-    const std::byte* source = weight.bytes() + row * weight.stride(0) * bytes;
     if (data_.dtype == DType::kBF16) {
       for (int64_t k = 0; k < data_.k; ++k) {
         std::memcpy(entry(k / 2 * 4, 4) + k % 2 * 2, source + 2 * k, 2);
@@ -192,13 +192,38 @@ DType stored_dtype(DType dtype, WeightFormat format) {
   return dtype;
 }
 
-void row_to_floats(const Tensor& weight, int64_t row, float* out) {
-  const DTypeInfo& layout = info(weight.dtype());
-  const int64_t bytes = is_quantized(weight.dtype())
-                            ? weight.dim(1) / layout.block_size * layout.block_bytes
-                            : weight.stride(0) * layout.block_bytes;
-  dequantize(weight.dtype(), weight.bytes() + row * bytes, weight.dim(1), out);
-}
+// The rows of several matrices, one below the other.
+class Rows {
+ public:
+  explicit Rows(std::span<const Tensor> parts) : parts_(parts) {
+    const DTypeInfo& layout = info(dtype());
+    width_bytes_ = width() / layout.block_size * layout.block_bytes;
+    for (const Tensor& part : parts) {
+      size_ += part.dim(0);
+    }
+  }
+
+  DType dtype() const { return parts_.front().dtype(); }
+
+  int64_t width() const { return parts_.front().dim(1); }
+
+  int64_t size() const { return size_; }
+
+  const std::byte* at(int64_t row) const {
+    size_t part = 0;
+    for (; row >= parts_[part].dim(0); ++part) {
+      row -= parts_[part].dim(0);
+    }
+    const int64_t stride =
+        is_quantized(dtype()) ? width_bytes_ : parts_[part].stride(0) * element_bytes(dtype());
+    return parts_[part].bytes() + row * stride;
+  }
+
+ private:
+  std::span<const Tensor> parts_;
+  int64_t size_ = 0;
+  int64_t width_bytes_ = 0;
+};
 
 // Symmetric: the largest magnitude of the row becomes 127.
 float quantize_row(std::span<const float> row, int8_t* codes) {
@@ -215,7 +240,37 @@ float quantize_row(std::span<const float> row, int8_t* codes) {
   return scale;
 }
 
-void pack_panel(const Tensor& weight, PackedWeight::Data& data, int64_t panel) {
+// Whole panels of words that stay what they are, one f32 or two bf16 each, are written front to
+// back: a column at a time would visit every cache line of the panel once for each column.
+void interleave_words(const Rows& rows, const PackedWeight::Data& data, int64_t panel) {
+  constexpr int kMostColumns = 16;
+  MSTAR_CHECK(data.panel_width <= kMostColumns, data.panel_width);
+  const int64_t num_words = data.k * element_bytes(data.dtype) / 4;
+  const std::byte* source[kMostColumns];
+  for (int column = 0; column < data.panel_width; ++column) {
+    source[column] = rows.at(panel * data.panel_width + column);
+  }
+  std::byte* out = data.panels.bytes() + panel * data.panel_bytes;
+  for (int64_t word = 0; word < num_words; ++word) {
+    for (int column = 0; column < data.panel_width; ++column, out += 4) {
+      std::memcpy(out, source[column] + 4 * word, 4);
+    }
+  }
+  std::memset(
+      out, 0, static_cast<size_t>(data.panels.bytes() + (panel + 1) * data.panel_bytes - out));
+}
+
+bool is_whole_words(const Rows& rows, const PackedWeight::Data& data, int64_t panel) {
+  const bool plain = data.dtype == rows.dtype() &&
+                     (data.dtype == DType::kF32 || (data.dtype == DType::kBF16 && data.k % 2 == 0));
+  return plain && (panel + 1) * data.panel_width <= data.n;
+}
+
+void pack_panel(const Rows& rows, PackedWeight::Data& data, int64_t panel) {
+  if (is_whole_words(rows, data, panel)) {
+    interleave_words(rows, data, panel);
+    return;
+  }
   std::byte* out = data.panels.bytes() + panel * data.panel_bytes;
   std::memset(out, 0, static_cast<size_t>(data.panel_bytes));
   std::vector<float> row_values(static_cast<size_t>(data.k));
@@ -226,19 +281,20 @@ void pack_panel(const Tensor& weight, PackedWeight::Data& data, int64_t panel) {
       break;
     }
     ColumnWriter writer(data, out, column);
+    const std::byte* source = rows.at(row);
     if (is_quantized(data.dtype)) {
-      const DTypeInfo& layout = info(data.dtype);
-      writer.write_blocks(weight.bytes() + row * (data.k / layout.block_size) * layout.block_bytes);
-    } else if (data.dtype == weight.dtype()) {
-      writer.write_plain(weight, row);
+      writer.write_blocks(source);
+    } else if (data.dtype == rows.dtype()) {
+      writer.write_plain(source);
     } else {
-      row_to_floats(weight, row, row_values.data());
+      dequantize(rows.dtype(), source, data.k, row_values.data());
       Tensor values = Tensor::borrow(row_values.data(), {1, data.k}, DType::kF32);
       if (data.dtype == DType::kI8) {
         data.row_scales.data<float>()[row] = quantize_row(row_values, codes.data());
         writer.write_int8(codes.data());
       } else {
-        writer.write_plain(data.dtype == DType::kF32 ? values : values.to(data.dtype), 0);
+        values = data.dtype == DType::kF32 ? values : values.to(data.dtype);
+        writer.write_plain(values.bytes());
       }
     }
   }
@@ -266,15 +322,27 @@ PackedWeight PackedWeight::pack(const Tensor& weight,
                                 ThreadPool& pool,
                                 WeightFormat format,
                                 Activations activations) {
-  MSTAR_CHECK(weight.num_dims() == 2, "weight is ", weight.to_string());
-  MSTAR_CHECK(is_floating(weight.dtype()) || is_quantized(weight.dtype()),
-              "weight is ",
-              weight.to_string());
-  MSTAR_CHECK(weight.has_dense_rows(), "weight is ", weight.to_string());
+  return pack(std::span(&weight, 1), pool, format, activations);
+}
+
+PackedWeight PackedWeight::pack(std::span<const Tensor> parts,
+                                ThreadPool& pool,
+                                WeightFormat format,
+                                Activations activations) {
+  MSTAR_CHECK(!parts.empty());
+  for (const Tensor& part : parts) {
+    MSTAR_CHECK(part.num_dims() == 2 && part.dim(1) == parts.front().dim(1) &&
+                    part.dtype() == parts.front().dtype() && part.has_dense_rows(),
+                "weight is ",
+                part.to_string());
+    MSTAR_CHECK(
+        is_floating(part.dtype()) || is_quantized(part.dtype()), "weight is ", part.to_string());
+  }
+  const Rows rows(parts);
   auto data = std::make_shared<Data>();
-  data->dtype = stored_dtype(weight.dtype(), format);
-  data->n = weight.dim(0);
-  data->k = weight.dim(1);
+  data->dtype = stored_dtype(rows.dtype(), format);
+  data->n = rows.size();
+  data->k = rows.width();
   data->int8_activations = activations == Activations::kInt8 && is_quantized(data->dtype);
   data->isa = active_isa();
   data->panel_width = matmul_kernels(data->isa).panel_width;
@@ -292,7 +360,7 @@ PackedWeight PackedWeight::pack(const Tensor& weight,
     data->row_scales = Tensor::zeros({num_panels * data->panel_width}, DType::kF32);
   }
   pool.parallel_for(static_cast<int>(num_panels),
-                    [&](int panel) { pack_panel(weight, *data, panel); });
+                    [&](int panel) { pack_panel(rows, *data, panel); });
   PackedWeight packed;
   packed.data_ = std::move(data);
   return packed;

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "mstar/base/thread_pool.h"
@@ -29,6 +30,12 @@ class PackedWeight {
   // `weight` is [n, k] (as torch Linear), f32, bf16, f16 or a GGUF block type; it may be dropped
   // afterwards. kInt8: symmetric, one f32 scale per output row.
   static PackedWeight pack(const Tensor& weight,
+                           ThreadPool& pool,
+                           WeightFormat format = WeightFormat::kKeep,
+                           Activations activations = Activations::kExact);
+
+  // The rows of several such matrices of one type and width, one below the other.
+  static PackedWeight pack(std::span<const Tensor> parts,
                            ThreadPool& pool,
                            WeightFormat format = WeightFormat::kKeep,
                            Activations activations = Activations::kExact);
