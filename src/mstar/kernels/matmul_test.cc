@@ -271,6 +271,37 @@ TEST_P(MatmulTest, ManyRowsOfManyFeatures) {
   }
 }
 
+// Activations beyond what a core's cache holds: k is taken in parts, rows in groups and what is
+// left.
+TEST_P(MatmulTest, MuchOfEverything) {
+  const PackedWeight packed = PackedWeight::pack(random_weight({75, 4100}, DType::kBF16, 8), pool_);
+  const Tensor x = random_tensor({343, 4100}, DType::kBF16, 9);
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const Epilogue epilogue{
+        .bias = random_tensor({75}, type, 10), .activation = Activation::kSilu, .alpha = 0.75F};
+    const Tensor all = linear(x, packed, epilogue, type);
+    for (const int64_t row : {0, 15, 16, 127, 128, 335, 336, 342}) {
+      EXPECT_TRUE(same_bits(linear(x.slice(0, row, row + 1), packed, epilogue, type),
+                            all.slice(0, row, row + 1)))
+          << to_string(type) << " row " << row;
+    }
+  }
+}
+
+// Outputs that go past the caches, over their residual.
+TEST_P(MatmulTest, OutputsOfManyBytes) {
+  const PackedWeight packed = PackedWeight::pack(random_weight({992, 64}, DType::kBF16, 8), pool_);
+  const Tensor x = random_tensor({1100, 64}, DType::kBF16, 9);
+  const Tensor residual = random_tensor({1100, 992}, DType::kBF16, 10);
+  Tensor all = residual.copy();
+  ops::linear(stream_, x, packed, {.residual = all}, all);
+  for (const int64_t row : {0, 383, 384, 1087, 1099}) {
+    Tensor one = residual.slice(0, row, row + 1).copy();
+    ops::linear(stream_, x.slice(0, row, row + 1), packed, {.residual = one}, one);
+    EXPECT_TRUE(same_bits(one, all.slice(0, row, row + 1))) << "row " << row;
+  }
+}
+
 TEST_P(MatmulTest, TheEpilogueIsAppliedInOrder) {
   const Tensor x = random_tensor({9, 64}, DType::kF32, 8);
   const Tensor weight = random_tensor({45, 64}, DType::kF32, 9, 0.3F);

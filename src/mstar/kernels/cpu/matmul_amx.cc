@@ -12,13 +12,56 @@ namespace {
 
 constexpr int64_t kStepBytes = 1024;  // 32 k of a panel, or of 16 rows
 constexpr int64_t kTileSums = int64_t{kAmxRows} * kPanel;
-// Steps of k after which the sums rest in memory: activations of a task's rows over one stretch,
-// the next stretch that is on its way, and the sums share the second-level cache (2 MiB).
+// Steps of k that the tiles of a group take in turn. The weights of two panels over one stretch and
+// the group's sums stay in the first-level cache; activations come from the second, past the first.
 constexpr int64_t kStretch = 8;
-constexpr int64_t kSumsAhead = 4 * kTileSums / 16 / kStretch;  // lines to ask for at each step
-constexpr int64_t kFewBytes = 640 << 10;
+constexpr int64_t kGroupPairs = 5;  // most pairs of tiles of rows
+// Activations of a task that are used together: the second-level cache (2 MiB) holds them beside
+// the weights of two panels. Longer k is taken in parts, between which the sums rest in memory.
+constexpr int64_t kXBytes = 1280 << 10;
+constexpr int64_t kScratchFloats = int64_t{384} * 384;
+// Outputs of so many bytes leave the caches anyway before they are read.
+constexpr int64_t kOutBytes = 2 << 20;
 constexpr int64_t kSingleAbreast = 6;
 constexpr int64_t kPairAbreast = 2;
+
+template <int first, int count, typename Body>
+MSTAR_TILE void each(Body body) {
+  if constexpr (count > 0) {
+    body.template operator()<first>();
+    each<first + 1, count - 1>(body);
+  }
+}
+
+int rows_of(const MatmulProblem& p, int64_t tile) {
+  const int64_t left = p.m - tile * kAmxRows;
+  return static_cast<int>(left < kAmxRows ? left : kAmxRows);
+}
+
+// Packed activations lie pair by pair, in a pair stretch by stretch, in it tile by tile. What is
+// used at a time is contiguous, and what a task uses together too: rows or stretches a power of two
+// apart would meet in the same sets of a cache.
+struct PackedTiles {
+  int64_t m;
+  int64_t num_steps;  // of k
+
+  int64_t num_stretches() const { return (num_steps + kStretch - 1) / kStretch; }
+
+  int64_t steps_at(int64_t stretch) const {
+    const int64_t left = num_steps - stretch * kStretch;
+    return left < kStretch ? left : kStretch;
+  }
+
+  int64_t offset(int64_t stretch, int64_t tile) const {
+    const int64_t first = tile / 2 * 2 * kAmxRows;  // row of the pair
+    const int64_t rows = m - first < 2 * kAmxRows ? m - first : 2 * kAmxRows;
+    const int64_t steps = first * num_steps + rows * stretch * kStretch;
+    return (steps + tile % 2 * kAmxRows * steps_at(stretch)) * kTileBytes;
+  }
+
+  // From a whole pair to the next.
+  int64_t pair_bytes() const { return 2 * kAmxRows * num_steps * kTileBytes; }
+};
 
 // Asks for lines that are used soon, a few at each call: `num_runs` runs of `run_bytes`, `stride`
 // bytes apart.
@@ -42,265 +85,430 @@ struct Prefetcher {
   }
 };
 
-// A stretch of k for one or two tiles of rows and a few panels.
-struct Block {
-  const uint8_t* a[2];
-  int64_t a_step[2];  // bytes from one step of k to the next
-  const uint8_t* b;
+// The upper halves of the lanes, rounded as store_bf16 does; the lower halves are left over.
+MSTAR_INLINE __m512i round_upper(F v) {
+  const U bits = as_words(v);
+  const U up = bits + 0x7fffU + ((bits >> 16) & 1U);
+  const F rounded = select(v != v, as_float(bits | 0x400000U), as_float(up));
+  return reinterpret_cast<__m512i>(rounded);
+}
+
+// Odd 16-bit halves of two registers.
+alignas(64) constexpr uint16_t kUpperHalves[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21,
+                                                   23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43,
+                                                   45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+
+// What finish_rows does for a row of two whole panels with bf16 outputs, in a fraction of the
+// instructions: they share the machine with the products.
+MSTAR_INLINE void finish_two_panels(const MatmulProblem& p,
+                                    int64_t row,
+                                    int64_t column,
+                                    bool past_caches,
+                                    const float* sums) {
+  F v[2] = {load(sums), load(sums + kTileSums)};
+  if (p.alpha != 1.0F) {
+    v[0] = v[0] * splat(p.alpha);
+    v[1] = v[1] * splat(p.alpha);
+  }
+  if (p.bias != nullptr) {
+    v[0] = v[0] + load_some(p.bias, p.bias_is_bf16, column, kPanel);
+    v[1] = v[1] + load_some(p.bias, p.bias_is_bf16, column + kPanel, kPanel);
+  }
+  if (p.activation != Activation::kNone) {
+    v[0] = activated(v[0], p.activation);
+    v[1] = activated(v[1], p.activation);
+  }
+  if (p.residual != nullptr) {
+    const int64_t index = row * p.residual_stride + column;
+    v[0] = v[0] + load_some(p.residual, p.residual_is_bf16, index, kPanel);
+    v[1] = v[1] + load_some(p.residual, p.residual_is_bf16, index + kPanel, kPanel);
+  }
+  const __m512i both = _mm512_permutex2var_epi16(
+      round_upper(v[0]), _mm512_load_si512(kUpperHalves), round_upper(v[1]));
+  uint16_t* out = static_cast<uint16_t*>(p.out) + row * p.out_stride + column;
+  if (past_caches) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(out), both);
+  } else {
+    _mm512_storeu_si512(out, both);
+  }
+}
+
+// Sums become outputs a row at a time, between the products of the tiles that come after them.
+struct Finisher {
+  const MatmulProblem* p = nullptr;
+  const float* sums = nullptr;  // [tiles][panels][16][16]
+  int64_t row = 0;
+  int64_t end = 0;
+  int64_t column = 0;
+  int64_t width = 0;   // panels
+  bool whole = false;  // finish_two_panels serves
+  bool past_caches = false;
+
+  MSTAR_TILE void finish(int64_t rows) {
+    for (; rows > 0 && row < end; --rows) {
+      if (whole) {
+        finish_two_panels(*p, row, column, past_caches, sums);
+      } else {
+        for (int64_t c = 0; c < width; ++c) {
+          finish_rows(*p, row, 1, column + c * kPanel, kPanel, sums + c * kTileSums, kPanel);
+        }
+      }
+      sums += ++row % kAmxRows == 0 ? width * kTileSums - (kAmxRows - 1) * kPanel : kPanel;
+    }
+  }
+};
+
+// Asks for the outputs of the products at work. A store that waits for its line keeps those of the
+// tiles behind it waiting too.
+struct OutputPrefetcher {
+  const uint8_t* row = nullptr;
+  int64_t num_rows = 0;
+  int64_t stride = 0;
+  int64_t bytes = 0;
+
+  MSTAR_TILE void ask(int64_t rows) {
+    for (; rows > 0 && num_rows > 0; --rows, --num_rows, row += stride) {
+      for (int64_t offset = 0; offset < bytes; offset += 64) {
+        asm volatile("prefetchw %0" : : "m"(row[offset]));
+      }
+    }
+  }
+};
+
+// What is done beside the products.
+struct Side {
+  Finisher finisher;
+  OutputPrefetcher outputs;
+  Prefetcher weight;
+  int64_t rows = 0;   // to finish, and to ask for, at each step
+  int64_t lines = 0;  // of weights to ask for at each step
+
+  MSTAR_TILE void step() {
+    finisher.finish(rows);
+    outputs.ask(rows);
+    weight.ask(lines);
+  }
+};
+
+// Tiles of rows from `x` on times a few panels, over the stretches [begin, end).
+struct Product {
+  PackedTiles tiles;
+  const uint8_t* x;  // packed
+  int64_t tile;      // even
+  int64_t num_pairs;
+  int num_rows[2];  // of the only pair, where it is not whole; 0: no second tile
+  const uint8_t* weight;
   int64_t panel_bytes;
-  int64_t num_steps;
-  float* sums;             // [tiles of rows][panels][16][16]
-  const float* next_sums;  // of the block after this one
-  bool resume;
-  int64_t weight_lines;  // to prefetch at each step
-  int64_t x_lines;
+  int64_t begin;
+  int64_t end;
+  float* sums;  // [pairs][2][panels][16][16]
+  bool resume;  // the sums go on
+
+  const uint8_t* x_at(int64_t stretch, int64_t index) const {
+    return x + tiles.offset(stretch, tile + index);
+  }
+
+  const uint8_t* weight_at(int64_t stretch) const {
+    return weight + stretch * kStretch * kStepBytes;
+  }
 };
 
-struct Prefetchers {
-  Prefetcher weight;  // of the next panels
-  Prefetcher x;       // of the next stretch
-};
-
-template <int first, int count, typename Body>
-MSTAR_TILE void each(Body body) {
-  if constexpr (count > 0) {
-    body.template operator()<first>();
-    each<first + 1, count - 1>(body);
+template <int tile>
+MSTAR_TILE void begin_sums(const float* sums, bool resume) {
+  if (resume) {
+    load_tile<tile>(sums, kTileBytes);
+  } else {
+    zero_tile<tile>();
   }
 }
 
-// One tile of rows: sums in 0 to 5, activations in 6, weights in 7.
+// One tile of rows, all k in one go: sums in 0 to 5, activations in 6, weights in 7.
 template <int kPanels>
-void run_single(const Block& block, Prefetchers&) {
-  each<0, kPanels>([&]<int c>() {
-    if (block.resume) {
-      load_tile<c>(block.sums + c * kTileSums, kTileBytes);
-    } else {
-      zero_tile<c>();
+void run_single(const Product& product, Side&) {
+  each<0, kPanels>([&]<int c>() { begin_sums<c>(product.sums + c * kTileSums, product.resume); });
+  for (int64_t stretch = product.begin; stretch < product.end; ++stretch) {
+    const uint8_t* a = product.x_at(stretch, 0);
+    const uint8_t* b = product.weight_at(stretch);
+    for (int64_t step = product.tiles.steps_at(stretch); step > 0; --step) {
+      load_tile<6>(a, kTileBytes);
+      each<0, kPanels>([&]<int c>() {
+        load_tile<7>(b + c * product.panel_bytes, kTileBytes);
+        dot_bf16_tiles<c, 6, 7>();
+      });
+      a += int64_t{product.num_rows[0]} * kTileBytes;
+      b += kStepBytes;
     }
-  });
-  const uint8_t* a = block.a[0];
-  for (int64_t step = 0; step < block.num_steps; ++step, a += block.a_step[0]) {
-    load_tile<6>(a, kTileBytes);
-    each<0, kPanels>([&]<int c>() {
-      const uint8_t* b = block.b + c * block.panel_bytes + step * kStepBytes;
-      load_tile<7>(b, kTileBytes);
-      dot_bf16_tiles<c, 6, 7>();
-    });
+    keep_stores_awake<7>();
   }
-  each<0, kPanels>([&]<int c>() { store_tile<c>(block.sums + c * kTileSums, kTileBytes); });
+  each<0, kPanels>([&]<int c>() { store_tile<c>(product.sums + c * kTileSums, kTileBytes); });
 }
 
-// Two tiles of rows: sums in 0, 1 and 2, 3, activations in 4 and 5, weights in 6 and 7.
+// A step of two tiles of rows: sums in 0, 1 and 2, 3, activations in 4 and 5, weights in 6 and 7.
+// `change` is called with the register and the number of each sum before it is added to.
+template <int kPanels, typename Change>
+MSTAR_TILE void step_pair(const uint8_t* a0,
+                          const uint8_t* a1,
+                          const uint8_t* b,
+                          int64_t panel_bytes,
+                          Change change) {
+  load_tile<6>(b, kTileBytes);
+  if constexpr (kPanels == 2) {
+    load_tile<7>(b + panel_bytes, kTileBytes);
+  }
+  stream_tile<4>(a0, kTileBytes);
+  change.template operator()<0, 0>();
+  dot_bf16_tiles<0, 4, 6>();
+  if constexpr (kPanels == 2) {
+    change.template operator()<1, 1>();
+    dot_bf16_tiles<1, 4, 7>();
+  }
+  stream_tile<5>(a1, kTileBytes);
+  change.template operator()<2, kPanels>();
+  dot_bf16_tiles<2, 5, 6>();
+  if constexpr (kPanels == 2) {
+    change.template operator()<3, 3>();
+    dot_bf16_tiles<3, 5, 7>();
+  }
+}
+
+constexpr auto kNoChange = []<int, int>() {};
+
 template <int kPanels>
-void run_pair(const Block& block, Prefetchers& prefetchers) {
+MSTAR_TILE void store_pair(float* sums) {
   each<0, 2 * kPanels>([&]<int index>() {
-    constexpr int row = index / kPanels;
-    constexpr int c = index % kPanels;
-    if (block.resume) {
-      load_tile<row * 2 + c>(block.sums + index * kTileSums, kTileBytes);
-    } else {
-      zero_tile<row * 2 + c>();
-    }
-  });
-  const uint8_t* a0 = block.a[0];
-  const uint8_t* a1 = block.a[1];
-  const uint8_t* b = block.b;
-  const float* next_sums = block.next_sums;
-  for (int64_t step = 0; step < block.num_steps; ++step) {
-    load_tile<6>(b, kTileBytes);
-    load_tile<4>(a0, kTileBytes);
-    dot_bf16_tiles<0, 4, 6>();
-    load_tile<5>(a1, kTileBytes);
-    dot_bf16_tiles<2, 5, 6>();
-    if constexpr (kPanels == 2) {
-      load_tile<7>(b + block.panel_bytes, kTileBytes);
-      dot_bf16_tiles<1, 4, 7>();
-      dot_bf16_tiles<3, 5, 7>();
-    }
-#pragma GCC unroll 8
-    for (int64_t line = 0; line < kSumsAhead; ++line, next_sums += 16) {
-      asm volatile("prefetcht0 %0" : : "m"(*next_sums));
-    }
-    prefetchers.weight.ask(block.weight_lines);
-    prefetchers.x.ask(block.x_lines);
-    a0 += block.a_step[0];
-    a1 += block.a_step[1];
-    b += kStepBytes;
-  }
-  each<0, 2 * kPanels>([&]<int index>() {
-    constexpr int row = index / kPanels;
-    constexpr int c = index % kPanels;
-    store_tile<row * 2 + c>(block.sums + index * kTileSums, kTileBytes);
+    store_tile<index / kPanels * 2 + index % kPanels>(sums + index * kTileSums, kTileBytes);
   });
 }
 
-using BlockFunction = void (*)(const Block&, Prefetchers&);
-
-constexpr BlockFunction kSingle[] = {&run_single<1>,
-                                     &run_single<2>,
-                                     &run_single<3>,
-                                     &run_single<4>,
-                                     &run_single<5>,
-                                     &run_single<6>};
-constexpr BlockFunction kPair[] = {&run_pair<1>, &run_pair<2>};
-
-int rows_of(const MatmulProblem& p, int64_t tile) {
-  const int64_t left = p.m - tile * kAmxRows;
-  return static_cast<int>(left < kAmxRows ? left : kAmxRows);
+// The only two tiles of rows: all k in one go.
+template <int kPanels>
+void run_pair(const Product& product, Side& side) {
+  each<0, 2 * kPanels>([&]<int index>() {
+    begin_sums<index / kPanels * 2 + index % kPanels>(product.sums + index * kTileSums,
+                                                      product.resume);
+  });
+  for (int64_t stretch = product.begin; stretch < product.end; ++stretch) {
+    const uint8_t* a0 = product.x_at(stretch, 0);
+    const uint8_t* a1 = product.x_at(stretch, 1);
+    const uint8_t* b = product.weight_at(stretch);
+    for (int64_t step = product.tiles.steps_at(stretch); step > 0; --step) {
+      step_pair<kPanels>(a0, a1, b, product.panel_bytes, kNoChange);
+      side.step();
+      a0 += int64_t{product.num_rows[0]} * kTileBytes;
+      a1 += int64_t{product.num_rows[1]} * kTileBytes;
+      b += kStepBytes;
+    }
+    keep_stores_awake<6>();
+  }
+  store_pair<kPanels>(product.sums);
 }
 
-// Packed activations lie stretch by stretch, in it tile by tile, so that what is used at a time is
-// contiguous: rows a power of two apart would meet in the same sets of the cache.
-struct PackedTiles {
-  int64_t m;
-  int64_t num_steps;  // of k
-
-  int64_t steps_at(int64_t stretch) const {
-    const int64_t left = num_steps - stretch * kStretch;
-    return left < kStretch ? left : kStretch;
+// Several pairs of whole tiles, in turn over each stretch. Sums change places with those of the
+// pair before one by one, each just before it is needed: four stores at once would stop the loads
+// behind them.
+template <int kPanels>
+void run_group(const Product& product, Side& side) {
+  float* waiting = nullptr;  // where the sums in the registers belong
+  for (int64_t stretch = product.begin; stretch < product.end; ++stretch) {
+    const bool resume = product.resume || stretch > product.begin;
+    const int64_t tile_bytes = product.tiles.steps_at(stretch) * kStepBytes;
+    const uint8_t* first = product.x_at(stretch, 0);
+    float* sums = product.sums;
+    for (int64_t pair = 0; pair < product.num_pairs; ++pair) {
+      const uint8_t* a = first + pair * product.tiles.pair_bytes();
+      const uint8_t* b = product.weight_at(stretch);
+      step_pair<kPanels>(a, a + tile_bytes, b, product.panel_bytes, [&]<int tile, int index>() {
+        if (waiting != nullptr) {
+          store_tile<tile>(waiting + index * kTileSums, kTileBytes);
+        }
+        begin_sums<tile>(sums + index * kTileSums, resume);
+      });
+      side.step();
+      const uint8_t* end = a + tile_bytes;
+      for (a += kStepBytes, b += kStepBytes; a < end; a += kStepBytes, b += kStepBytes) {
+        step_pair<kPanels>(a, a + tile_bytes, b, product.panel_bytes, kNoChange);
+        side.step();
+      }
+      waiting = sums;
+      sums += 2 * kPanels * kTileSums;
+    }
   }
+  store_pair<kPanels>(waiting);
+}
 
-  int64_t offset(int64_t stretch, int64_t tile) const {
-    return (stretch * kStretch * m + tile * kAmxRows * steps_at(stretch)) * kTileBytes;
-  }
-};
+using ProductFunction = void (*)(const Product&, Side&);
 
-// Tiles of a range in pairs; an odd last one alone.
+constexpr ProductFunction kSingle[] = {&run_single<1>,
+                                       &run_single<2>,
+                                       &run_single<3>,
+                                       &run_single<4>,
+                                       &run_single<5>,
+                                       &run_single<6>};
+constexpr ProductFunction kPair[] = {&run_pair<1>, &run_pair<2>};
+constexpr ProductFunction kGroup[] = {&run_group<1>, &run_group<2>};
+
+// Groups of whole pairs of tiles, then a last pair or a single tile that is not whole.
 class Runner {
  public:
   Runner(const MatmulProblem& p, const MatmulRange& range)
       : p_(p),
         range_(range),
-        x_{p.m, p.weight.k_padded / kTileDepth},
+        tiles_{p.m, p.weight.k_padded / kTileDepth},
         num_tiles_(range.tile_end - range.tile_begin),
-        num_rows_((num_tiles_ - 1) * kAmxRows + rows_of(p, range.tile_end - 1)),
-        few_rows_(num_rows_ * x_.num_steps * kTileBytes <= kFewBytes),
-        abreast_(num_tiles_ == 1 ? kSingleAbreast : kPairAbreast) {}
+        num_pairs_((num_tiles_ - (rows_of(p, range.tile_end - 1) < kAmxRows ? 1 : 0)) / 2),
+        abreast_(num_tiles_ == 1 ? kSingleAbreast : kPairAbreast) {
+    const auto out = reinterpret_cast<uintptr_t>(p.out);
+    past_caches_ = p.out_is_bf16 && 2 * p.m * p.weight.n >= kOutBytes && out % 64 == 0 &&
+                   p.out_stride % 32 == 0;
+    const int64_t stretches = tiles_.num_stretches();
+    const int64_t bytes = num_tiles_ * kStretch * kStepBytes;  // of a stretch
+    const int64_t most = kXBytes / bytes;
+    const int64_t parts = most < 1 ? stretches : (stretches + most - 1) / most;
+    stretches_ = parts < 1 ? 1 : (stretches + parts - 1) / parts;
+  }
 
   void run() {
-    if (few_rows_) {
-      for (int64_t panel = range_.panel_begin; panel < range_.panel_end; panel += abreast_) {
-        for (int64_t step = 0; step == 0 || step < x_.num_steps; step += kStretch) {
-          run_panels(step / kStretch, panel);
-        }
+    // As many panels as have room for their sums where k is taken in parts.
+    const int64_t room = kScratchFloats / (padded_rows() * kPanel) / abreast_ * abreast_;
+    const int64_t all = range_.panel_end;
+    for (; range_.panel_begin < all; range_.panel_begin = range_.panel_end) {
+      if (in_parts() && range_.panel_begin + room < all) {
+        range_.panel_end = range_.panel_begin + room;
+      } else {
+        range_.panel_end = all;
       }
-    } else {
-      for (int64_t step = 0; step == 0 || step < x_.num_steps; step += kStretch) {
-        prefetchers_.x = ahead(step / kStretch);
+      for (int64_t begin = 0; begin == 0 || begin < tiles_.num_stretches(); begin += stretches_) {
         for (int64_t panel = range_.panel_begin; panel < range_.panel_end; panel += abreast_) {
-          run_panels(step / kStretch, panel);
+          run_panels(panel, begin, part_end(begin));
         }
       }
+      // Before the sums make room for the next ones.
+      side_.finisher.finish(side_.finisher.end);
     }
     release_tiles();
-    finish();
+    _mm_sfence();  // outputs may have gone past the caches
   }
 
  private:
+  int64_t padded_rows() const { return (num_tiles_ + 1) / 2 * 2 * kAmxRows; }
+
+  bool in_parts() const { return stretches_ < tiles_.num_stretches(); }
+
+  int64_t part_end(int64_t begin) const {
+    const int64_t end = begin + stretches_;
+    return end < tiles_.num_stretches() ? end : tiles_.num_stretches();
+  }
+
+  int64_t num_steps(int64_t begin, int64_t end) const {
+    const int64_t last = end * kStretch < tiles_.num_steps ? end * kStretch : tiles_.num_steps;
+    return last - begin * kStretch;
+  }
+
   int64_t width_at(int64_t panel) const {
     const int64_t left = range_.panel_end - panel;
     return left < abreast_ ? left : abreast_;
   }
 
-  const uint8_t* weight_at(int64_t panel, int64_t stretch) const {
-    return p_.weight.data + panel * p_.weight.panel_bytes + stretch * kStretch * kStepBytes;
-  }
-
-  // The activations of the stretch after this one.
-  Prefetcher ahead(int64_t stretch) const {
-    if ((stretch + 1) * kStretch >= x_.num_steps) {
-      return {};
+  void run_panels(int64_t panel, int64_t begin, int64_t end) {
+    Product product;
+    product.tiles = tiles_;
+    product.x = static_cast<const uint8_t*>(p_.x);
+    product.weight = p_.weight.data + panel * p_.weight.panel_bytes;
+    product.panel_bytes = p_.weight.panel_bytes;
+    product.begin = begin;
+    product.end = end;
+    product.resume = begin > 0;
+    if (num_pairs_ > 1) {
+      side_.weight = ahead(panel, begin, end);
+      side_.lines = (kStepBytes / 64 * width_at(panel) + num_pairs_ - 1) / num_pairs_;
     }
-    const auto* x = static_cast<const uint8_t*>(p_.x);
-    return {x + x_.offset(stretch + 1, range_.tile_begin),
-            1,
-            num_rows_ * x_.steps_at(stretch + 1) * kTileBytes};
+    const int64_t num_groups = (num_pairs_ + kGroupPairs - 1) / kGroupPairs;
+    for (int64_t group = 0; group < num_groups; ++group) {
+      const int64_t pair = num_pairs_ * group / num_groups;
+      product.tile = range_.tile_begin + 2 * pair;
+      product.num_pairs = num_pairs_ * (group + 1) / num_groups - pair;
+      product.num_rows[0] = product.num_rows[1] = kAmxRows;
+      multiply(product, panel, product.num_pairs > 1 ? kGroup : kPair);
+    }
+    if (2 * num_pairs_ < num_tiles_) {
+      product.tile = range_.tile_begin + 2 * num_pairs_;
+      product.num_pairs = 1;
+      product.num_rows[0] = rows_of(p_, product.tile);
+      product.num_rows[1] = product.tile + 1 < range_.tile_end ? rows_of(p_, product.tile + 1) : 0;
+      if (product.num_rows[1] > 0) {
+        multiply(product, panel, kPair);
+        return;
+      }
+      multiply(product, panel, kSingle);
+    }
   }
 
-  // The weights that come after these panels of the stretch.
-  Prefetcher ahead(int64_t stretch, int64_t panel) const {
-    if (few_rows_) {
-      ++stretch;
-      if (stretch * kStretch >= x_.num_steps) {
-        stretch = 0;
-        panel += width_at(panel);
-      }
+  void multiply(Product& product, int64_t panel, const ProductFunction* functions) {
+    const int64_t width = width_at(panel);
+    product.sums = sums_at(product.tile, panel);
+    if (product.begin == product.end) {
+      __builtin_memset(product.sums, 0, 2 * product.num_pairs * width * kTileSums * sizeof(float));
     } else {
-      panel += width_at(panel);
-      if (panel == range_.panel_end) {
-        panel = range_.panel_begin;
-        ++stretch;
+      configure(product.num_rows[0], product.num_rows[1]);
+      const int64_t steps = num_steps(product.begin, product.end);
+      const int64_t left = side_.finisher.end - side_.finisher.row;
+      const int64_t all_steps = steps * product.num_pairs;
+      const int64_t rows = product.num_rows[0] + (product.num_pairs * 2 - 1) * product.num_rows[1];
+      side_.rows = ((left > rows ? left : rows) + all_steps - 1) / all_steps;
+      if (product.end == tiles_.num_stretches() && !past_caches_) {
+        const int64_t bytes = p_.out_is_bf16 ? 2 : 4;
+        side_.outputs = {static_cast<const uint8_t*>(p_.out) +
+                             (product.tile * kAmxRows * p_.out_stride + panel * kPanel) * bytes,
+                         rows,
+                         p_.out_stride * bytes,
+                         width * kPanel * bytes};
       }
+      functions[width - 1](product, side_);
     }
-    if (panel == range_.panel_end || stretch * kStretch >= x_.num_steps) {
+    side_.finisher.finish(side_.finisher.end);  // where the products were too few
+    if (product.end == tiles_.num_stretches()) {
+      const int64_t tiles = product.num_rows[1] > 0 ? 2 * product.num_pairs : 1;
+      const int64_t row = product.tile * kAmxRows;
+      const int64_t end = row + tiles * kAmxRows;
+      const bool whole = width == 2 && p_.out_is_bf16 && p_.weight.row_scales == nullptr &&
+                         (panel + 2) * kPanel <= p_.weight.n;
+      side_.finisher = {&p_,
+                        product.sums,
+                        row,
+                        end < p_.m ? end : p_.m,
+                        panel * kPanel,
+                        width,
+                        whole,
+                        past_caches_};
+      turn_ = !turn_;
+    }
+  }
+
+  // The weights that come after these panels.
+  Prefetcher ahead(int64_t panel, int64_t begin, int64_t end) const {
+    panel += width_at(panel);
+    if (panel == range_.panel_end) {
+      panel = range_.panel_begin;
+      begin = end;
+      end = part_end(begin);
+    }
+    if (begin == end) {
       return {};
     }
-    return {weight_at(panel, stretch),
+    return {p_.weight.data + panel * p_.weight.panel_bytes + begin * kStretch * kStepBytes,
             width_at(panel),
-            x_.steps_at(stretch) * kStepBytes,
+            num_steps(begin, end) * kStepBytes,
             p_.weight.panel_bytes};
   }
 
-  void run_panels(int64_t stretch, int64_t panel) {
-    const int64_t width = width_at(panel);
-    const int64_t num_steps = x_.steps_at(stretch);
-    const int64_t steps = (num_tiles_ + 1) / 2 * (num_steps > 0 ? num_steps : 1);
-    Block block;
-    block.b = weight_at(panel, stretch);
-    block.panel_bytes = p_.weight.panel_bytes;
-    block.num_steps = num_steps;
-    block.resume = stretch > 0;
-    block.weight_lines = 0;
-    block.x_lines = 0;
-    if (num_tiles_ > 2) {
-      prefetchers_.weight = ahead(stretch, panel);
-      block.weight_lines = width * num_steps * kStepBytes / 64 / steps + 1;
-      const int64_t visits = (range_.panel_end - range_.panel_begin + abreast_ - 1) / abreast_;
-      block.x_lines = num_rows_ * num_steps / (steps * visits) + 1;
-    }
-    for (int64_t tile = range_.tile_begin; tile < range_.tile_end; tile += 2) {
-      const int num_rows[2] = {rows_of(p_, tile),
-                               tile + 1 < range_.tile_end ? rows_of(p_, tile + 1) : 0};
-      configure(num_rows[0], num_rows[1]);
-      for (int64_t i = 0; i < 2; ++i) {
-        block.a[i] = static_cast<const uint8_t*>(p_.x) + x_.offset(stretch, tile + i);
-        block.a_step[i] = int64_t{num_rows[i]} * kTileBytes;
-      }
-      block.sums = sums_at(tile, panel);
-      block.next_sums = tile + 2 < range_.tile_end ? sums_at(tile + 2, panel) : block.sums;
-      (num_rows[1] > 0 ? kPair : kSingle)[width - 1](block, prefetchers_);
-    }
-  }
-
-  // Of the block whose first tile and panel these are: what a block needs lies together, or its
-  // stores would touch more pages than the processor remembers.
+  // Of the group whose first tile and panel these are. Where no k is left for later, the next group
+  // uses the same place.
   float* sums_at(int64_t tile, int64_t panel) {
-    const int64_t num_panels = range_.panel_end - range_.panel_begin;
-    const int64_t tiles = tile + 1 < range_.tile_end ? 2 : 1;
-    return sums_ +
-           ((tile - range_.tile_begin) * num_panels + (panel - range_.panel_begin) * tiles) *
-               kTileSums;
-  }
-
-  void finish() {
-    for (int64_t tile = range_.tile_begin; tile < range_.tile_end; tile += 2) {
-      const int64_t tiles = tile + 1 < range_.tile_end ? 2 : 1;
-      for (int64_t panel = range_.panel_begin; panel < range_.panel_end; panel += abreast_) {
-        const int64_t width = width_at(panel);
-        const float* sums = sums_at(tile, panel);
-        for (int64_t index = 0; index < tiles * width; ++index, sums += kTileSums) {
-          const int64_t row = tile + index / width;
-          finish_rows(p_,
-                      row * kAmxRows,
-                      rows_of(p_, row),
-                      (panel + index % width) * kPanel,
-                      kPanel,
-                      sums,
-                      kPanel);
-        }
-      }
+    if (!in_parts()) {
+      return sums_ + (turn_ ? 4 * kGroupPairs * kTileSums : 0);
     }
+    return sums_ + (panel - range_.panel_begin) * kPanel * padded_rows() +
+           (tile - range_.tile_begin) * width_at(panel) * kTileSums;
   }
 
   // A configuration also zeroes the registers, and takes as long as ten products: only on change.
@@ -329,15 +537,17 @@ class Runner {
   }
 
   const MatmulProblem& p_;
-  const MatmulRange& range_;
-  PackedTiles x_;
+  MatmulRange range_;
+  PackedTiles tiles_;
   int64_t num_tiles_;
-  int64_t num_rows_;
-  bool few_rows_;  // their activations stay in the cache, and weights are read front to back
+  int64_t num_pairs_;  // of whole tiles
   int64_t abreast_;
-  Prefetchers prefetchers_;
+  int64_t stretches_;  // of k that all groups take before the next ones
+  bool past_caches_;   // outputs
+  bool turn_ = false;
+  Side side_;
   int rows_[2] = {0, 0};  // of the configuration
-  alignas(64) float sums_[kTilesScratchFloats];
+  alignas(64) float sums_[kScratchFloats];
 };
 
 void run(const MatmulProblem& problem, const MatmulRange& range) {

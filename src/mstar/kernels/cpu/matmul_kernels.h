@@ -24,7 +24,8 @@ struct WeightPanels {
 enum class PackedX : uint8_t {
   kF32,        // [k_padded][h] f32
   kBF16Pairs,  // [k_padded / 2][h][2] bf16
-  kBF16Tiles,  // in stretches of k: [k / 32][h][32] bf16; tiles have 16 rows, the last what is left
+  kBF16Tiles,  // cpu/matmul_amx.cc; tiles have 16 rows, the last what is left; ranges begin at even
+               // tiles
   kInt8,       // blocks of 32 k: [h] f32 scales, [h] sums of the first and of the last 16 codes
                // as i16 side by side, [8][h][4] i8 codes
   kInt8Nibbles,  // the same, each eight codes in the order 0, 2, 4, 6, 1, 3, 5, 7
@@ -100,11 +101,6 @@ inline int rows_of_tile(const MatmulKernels& kernels, PackedX form) {
 
 // Rows x features that one task's range may span with activations in that form.
 inline constexpr int64_t kMatmulScratchFloats = 32 << 10;
-inline constexpr int64_t kTilesScratchFloats = int64_t{384} * 384;
-
-inline int64_t scratch_floats_of(const MatmulKernels& kernels, PackedX form) {
-  return form == PackedX::kBF16Tiles ? kTilesScratchFloats : kernels.scratch_floats;
-}
 
 inline int64_t num_row_tiles(int64_t m, int tile_rows) {
   return (m + tile_rows - 1) / tile_rows;

@@ -71,6 +71,9 @@ Grid make_grid(const CpuStream& stream,
   grid.num_panels = ceil_div(weight.n, kernels.panel_width);
   grid.row_tasks = ceil_div(m, task_rows(form));
   grid.tiles_per_task = ceil_div(grid.num_tiles, grid.row_tasks);
+  if (form == PackedX::kBF16Tiles) {
+    grid.tiles_per_task += grid.tiles_per_task % 2;  // they go in pairs
+  }
   grid.row_tasks = ceil_div(grid.num_tiles, grid.tiles_per_task);
   const int64_t step = kernels.panel_step(weight.dtype, form, m);
   int64_t wanted =
@@ -82,7 +85,9 @@ Grid make_grid(const CpuStream& stream,
     wanted = std::max<int64_t>(8, grid.num_panels * grid.row_tasks / tasks);
   }
   const int64_t most =
-      scratch_floats_of(kernels, form) / (grid.tiles_per_task * tile_rows * kernels.panel_width);
+      form == PackedX::kBF16Tiles
+          ? grid.num_panels
+          : kernels.scratch_floats / (grid.tiles_per_task * tile_rows * kernels.panel_width);
   grid.panels_per_task = std::max(step, std::min(wanted, most) / step * step);
   grid.panel_tasks = ceil_div(grid.num_panels, grid.panels_per_task);
   return grid;
