@@ -7,10 +7,12 @@
 #include <condition_variable>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <mutex>
 
 #include "mstar/base/error.h"
 #include "mstar/base/text_file.h"
+#include "mstar/checkpoint/safetensors.h"
 #include "mstar/media/image.h"
 #include "mstar/media/video.h"
 #include "mstar/models/cosmos3/dit_submodule.h"
@@ -46,6 +48,28 @@ class SmallPictures {
 
   std::string folder() const { return folder_.string(); }
 
+  // Puts a NaN into a tensor of the transformer.
+  void spoil(const std::string& name) const {
+    for (const auto& entry : fs::directory_iterator(folder_ / "transformer")) {
+      if (entry.path().extension() != ".safetensors") {
+        continue;
+      }
+      std::vector<std::pair<std::string, Tensor>> tensors;
+      {
+        const auto reader = SafetensorsFile::open(entry.path().string());
+        for (const TensorInfo& info : reader->tensors()) {
+          Tensor tensor = reader->get(info).copy();
+          if (info.name == name) {
+            tensor = Tensor::zeros(tensor.shape(), DType::kF32);
+            *tensor.data<float>() = std::numeric_limits<float>::quiet_NaN();
+          }
+          tensors.emplace_back(info.name, std::move(tensor));
+        }
+      }
+      write_safetensors(entry.path().string(), tensors);
+    }
+  }
+
  private:
   fs::path folder_;
 };
@@ -57,6 +81,7 @@ class Answer : public ChunkSink {
     if (chunk.modality == Modality::kText) {
       EXPECT_TRUE(media.empty()) << "text behind media";
       text += chunk.data;
+      logprobs.insert(logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
     } else {
       media.push_back(std::move(chunk));
     }
@@ -80,6 +105,7 @@ class Answer : public ChunkSink {
   }
 
   std::string text;
+  std::vector<TokenLogprob> logprobs;
   std::vector<OutputChunk> media;
   Completion completion;
   bool failed = false;
@@ -326,6 +352,45 @@ TEST(Cosmos3Chat, PicturesOfOddSizes) {
   EXPECT_EQ(too_many->code, ErrorCode::kInvalidArgument);
   EXPECT_NE(too_many->message.find("this model reads 16383 at most"), std::string::npos)
       << too_many->message;
+}
+
+// They change no answer: not their own, not the one beside them, not what is generated from it.
+TEST(Cosmos3Chat, LogprobsAreToldWhereAskedFor) {
+  const SmallPictures checkpoint;
+  Served served(checkpoint.folder());
+  const Question plain{.parts = {"What is this?", picture(40, 70)},
+                       .parameters = R"({"temperature":0,"max_tokens":9,"ignore_eos":true})"};
+  Question telling = plain;
+  telling.parameters.insert(1, R"("logprobs":3,)");
+  const std::string alone = served.get(plain)->text;
+  const std::vector<AnswerPtr> answers = {served.ask(plain), served.ask(telling)};
+  for (const AnswerPtr& answer : answers) {
+    answer->wait();
+    ASSERT_FALSE(answer->failed) << answer->message;
+    EXPECT_EQ(answer->text, alone);
+  }
+  EXPECT_TRUE(answers[0]->logprobs.empty());
+  ASSERT_EQ(answers[1]->logprobs.size(), 9U);
+  for (const TokenLogprob& told : answers[1]->logprobs) {
+    ASSERT_EQ(told.top.size(), 3U);
+    EXPECT_EQ(told.token.bytes, told.top[0].bytes) << "the likeliest is drawn";
+    EXPECT_EQ(told.token.logprob, told.top[0].logprob);
+    EXPECT_LT(told.token.logprob, 0.0);
+    EXPECT_GE(told.top[1].logprob, told.top[2].logprob);
+  }
+  Question too_many = plain;
+  too_many.parameters.insert(1, R"("logprobs":21,)");
+  EXPECT_EQ(served.get(too_many)->code, ErrorCode::kInvalidArgument);
+}
+
+TEST(Cosmos3Chat, ABrokenWeightFailsTheAnswerNamingTheNode) {
+  const SmallPictures checkpoint;
+  checkpoint.spoil("norm.weight");
+  Served served(checkpoint.folder());
+  const AnswerPtr answer = served.get(Question{.parts = {"Hello"}});
+  EXPECT_TRUE(answer->failed);
+  EXPECT_NE(answer->message.find("node reasoner of walk reasoner_prefill"), std::string::npos)
+      << answer->message;
 }
 
 TEST(Cosmos3Chat, WrongRequestsAreRefusedAndSayWhy) {

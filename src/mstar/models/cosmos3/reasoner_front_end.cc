@@ -7,6 +7,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/base/thread_pool.h"
+#include "mstar/models/common/token_logprobs.h"
 #include "mstar/models/cosmos3/client_media.h"
 #include "mstar/models/cosmos3/reasoner_submodule.h"
 #include "mstar/tensor/cpu_stream.h"
@@ -208,7 +209,6 @@ ReasonerFrontEnd::ReasonerFrontEnd(const Cosmos3Config& config,
 std::vector<RequestParameter> ReasonerFrontEnd::parameters() {
   using Type = RequestParameter::Type;
   std::vector<RequestParameter> out = language_parameters(SamplingParams(), kDefaultMaxTokens);
-  std::erase_if(out, [](const RequestParameter& one) { return one.name == "logprobs"; });
   out.push_back({.name = "system_prompt",
                  .type = Type::kString,
                  .help = "a system message for conversations that have none",
@@ -233,6 +233,7 @@ void ReasonerFrontEnd::add_walks(graph::ModelGraph& graph) const {
   const auto reads_prompt = [](std::vector<std::string> inputs) {
     return node(kReasonerNode)
         .needs(std::move(inputs))
+        .makes(edge(std::string(kLogprobsEdge)).to_client(Modality::kText))
         .makes(edge("new_token").to_client(Modality::kText).counts_as_token())
         .makes(edge("new_token").kept());
   };
@@ -250,6 +251,7 @@ void ReasonerFrontEnd::add_walks(graph::ModelGraph& graph) const {
                 kUntilStopped,
                 node(kReasonerNode)
                     .needs({"text_inputs"})
+                    .makes(edge(std::string(kLogprobsEdge)).to_client(Modality::kText))
                     .makes(edge("new_token").to(kReasonerNode, "text_inputs"))
                     .makes(edge("new_token").to_client(Modality::kText).counts_as_token()))
                .gives_all("new_token", edge("answer_tokens").kept())));
@@ -348,10 +350,15 @@ void ReasonerFrontEnd::prepare(const ModelRequest& request,
       refuse(str_cat("\"logit_bias\": token ", token, ", expected 0 to ", vocab_size - 1));
     }
   }
-  auto conversation = std::make_shared<ReasonerRequest>();
+  std::vector<int32_t> stops;
   if (!sampling.ignore_eos) {
-    conversation->stop_token_ids = {config_.reasoner->eos_token_id};
+    stops = {config_.reasoner->eos_token_id};
   }
+  out.values.set(kStopTokenIds, std::move(stops));
+  if (const Json* top = parameters.find("logprobs")) {
+    out.values.set(kNumLogprobs, static_cast<int32_t>(top->get_int()));
+  }
+  auto conversation = std::make_shared<ReasonerRequest>();
   for (const PlaceholderRun& run : prompt.runs) {
     for (int64_t i = 0; i < run.size(); ++i) {
       conversation->placeholders.push_back(static_cast<int32_t>(run.begin + i));
@@ -403,8 +410,7 @@ ForwardPassArgs ReasonerFrontEnd::first_walk(RequestProgress& progress) const {
 ForwardPassArgs ReasonerFrontEnd::next_walk(RequestProgress& progress) const {
   ForwardPassArgs args;
   const Tensor first = progress.persist_signals.tensor("new_token");
-  const auto& stops =
-      progress.request.values.at<ReasonerRequestPtr>(kReasonerRequest)->stop_token_ids;
+  const auto& stops = progress.request.values.at<std::vector<int32_t>>(kStopTokenIds);
   if (progress.graph_walk == kDecodeWalk || progress.request.max_tokens <= 1 ||
       std::ranges::find(stops, *first.data<int32_t>()) != stops.end()) {
     args.request_done = true;
@@ -450,7 +456,7 @@ std::unique_ptr<OutputStream> ReasonerFrontEnd::make_output_stream(
   return std::make_unique<TextOutputStream>(
       text_.tokenizer,
       TextOutputStream::Config{
-          .stop_token_ids = request.values.at<ReasonerRequestPtr>(kReasonerRequest)->stop_token_ids,
+          .stop_token_ids = request.values.at<std::vector<int32_t>>(kStopTokenIds),
           .stop_strings = request.stop_strings,
           .max_tokens = request.max_tokens},
       std::span(prompt.data<int32_t>(), static_cast<size_t>(prompt.num_elements())));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <utility>
 
 #include "mstar/base/check.h"
@@ -76,6 +77,12 @@ void PagedText::attend_gen(Stream&, int32_t, const Tensor&, const Tensor&, const
   MSTAR_CHECK(false, "the generation tower has no place in a reasoner's step");
 }
 
+Cosmos3ReasonerSubmodule::Cosmos3ReasonerSubmodule(std::shared_ptr<const Transformer> transformer,
+                                                   DType activation_dtype)
+    : TokenNodeSubmodule(std::string(kDecodeWalk), std::string(kReasonerDecodeLoop)),
+      transformer_(std::move(transformer)),
+      activation_dtype_(activation_dtype) {}
+
 void Cosmos3ReasonerSubmodule::bind_node_resources(const NodeResources& resources) {
   kv_id_ = resources.id("kv");
   attention_id_ = resources.id("attn_reasoner");
@@ -132,10 +139,6 @@ std::unique_ptr<NodeInputs> Cosmos3ReasonerSubmodule::split_inputs(std::string_v
 
 bool Cosmos3ReasonerSubmodule::supports_chunked_prefill(std::string_view graph_walk) const {
   return graph_walk != kDecodeWalk;
-}
-
-bool Cosmos3ReasonerSubmodule::can_batch(const ExecutingBatch&, std::span<NodeInputs* const>) {
-  return true;
 }
 
 int Cosmos3ReasonerSubmodule::max_batch_size(std::string_view) const {
@@ -224,9 +227,9 @@ ForwardArgs Cosmos3ReasonerSubmodule::preprocess(std::string_view,
   return args;
 }
 
-// The drawn tokens, [rows that draw] i32; undefined when none does.
-Tensor Cosmos3ReasonerSubmodule::run(const ModelInputsFromEngine& engine_inputs,
-                                     ForwardArgs& args) {
+TokenNodeSubmodule::Drawn Cosmos3ReasonerSubmodule::draw(std::string_view,
+                                                         const ModelInputsFromEngine& engine_inputs,
+                                                         ForwardArgs& args) {
   Stream& stream = *engine_inputs.stream;
   const AttentionContext where{engine_inputs.context, kReasonerLabel, 0};
   Tensor rows =
@@ -243,77 +246,34 @@ Tensor Cosmos3ReasonerSubmodule::run(const ModelInputsFromEngine& engine_inputs,
   const auto num_rows = static_cast<int64_t>(engine_inputs.request_ids.size());
   Tensor last = stream.empty({num_rows, normed.dim(1)}, normed.dtype());
   attention_->select_last_hidden(stream, where, normed, last);
+  Drawn drawn;
   if (const Tensor drawing = args.tensors.tensor_or_none(kDrawingRows); drawing.defined()) {
     if (drawing.num_elements() == 0) {
-      return {};
+      return drawn;
     }
+    drawn.drawing = drawing.to_ints();
     Tensor chosen = stream.empty({drawing.dim(0), last.dim(1)}, last.dtype());
     ops::gather_rows(stream, last, drawing, chosen);
     last = chosen;
+  } else {
+    drawn.drawing.resize(static_cast<size_t>(num_rows));
+    std::iota(drawn.drawing.begin(), drawn.drawing.end(), 0);
   }
+  drawn.hidden = last;
   Tensor logits = transformer_->logits(stream, last);
-  Tensor tokens = stream.empty({last.dim(0)}, DType::kI32);
+  drawn.logits = keep_logits(engine_inputs, drawn.drawing, logits);
+  drawn.tokens = stream.empty({last.dim(0)}, DType::kI32);
   Tensor probs;
-  sampler_->sample(stream, *engine_inputs.context, 0, 0, logits, tokens, probs);
-  return tokens;
+  sampler_->sample(stream, *engine_inputs.context, 0, 0, logits, drawn.tokens, probs);
+  return drawn;
 }
 
-NamedTensors Cosmos3ReasonerSubmodule::forward(std::string_view,
-                                               const ModelInputsFromEngine& engine_inputs,
-                                               ForwardArgs& args) {
-  NamedTensors outputs;
-  if (const Tensor tokens = run(engine_inputs, args); tokens.defined()) {
-    outputs.set("new_token", tokens);
-  }
-  return outputs;
-}
-
-BatchedModelOutput Cosmos3ReasonerSubmodule::forward_batched(
-    std::string_view,
-    const ModelInputsFromEngine& engine_inputs,
-    ForwardArgs& args) {
-  BatchedModelOutput output;
-  const Tensor tokens = run(engine_inputs, args);
-  const Tensor rows = args.tensors.tensor_or_none(kDrawingRows);
-  if (!rows.defined()) {
-    output.row_outputs.emplace().set("new_token", tokens);
-    return output;
-  }
-  const std::vector<int64_t> drawing = rows.to_ints();
-  for (size_t index = 0; index < drawing.size(); ++index) {
-    const auto at = static_cast<int64_t>(index);
-    output.per_rid_outputs[engine_inputs.request_ids[static_cast<size_t>(drawing[index])]].set(
-        "new_token", tokens.slice(0, at, at + 1));
-  }
-  return output;
-}
-
-void Cosmos3ReasonerSubmodule::check_stop(const CurrentForwardPassInfo& info,
-                                          const NamedTensors& outputs,
-                                          const InputMetadata&,
-                                          std::vector<std::string_view>& stopped_loops) {
-  if (info.graph_walk != kDecodeWalk) {
-    return;
-  }
-  const auto& stops = info.values.at<ReasonerRequestPtr>(kReasonerRequest)->stop_token_ids;
-  const int32_t token = *outputs.tensor("new_token").data<int32_t>();
-  if (std::ranges::find(stops, token) != stops.end()) {
-    stopped_loops.push_back(kReasonerDecodeLoop);
-  }
-}
-
-std::vector<CaptureConfig> Cosmos3ReasonerSubmodule::get_capture_configs(Device, int) {
-  CaptureConfig decode;
-  decode.capture_graph_walk = std::string(kDecodeWalk);
-  decode.capture_batch_sizes = {1, 2, 4, 8, 16, 32};
-  decode.caps_eager_batch_size = false;
-  decode.make_node_input = [](int64_t seq_len) {
-    auto inputs = std::make_unique<ARNodeInputs>();
-    inputs->input_ids = Tensor::zeros({seq_len}, DType::kI32);
-    inputs->input_seq_len = seq_len;
-    return inputs;
-  };
-  return {decode};
+std::vector<CaptureConfig> Cosmos3ReasonerSubmodule::get_capture_configs(Device device,
+                                                                         int tp_world_size) {
+  std::vector<CaptureConfig> configs =
+      TokenNodeSubmodule::get_capture_configs(device, tp_world_size);
+  configs.front().capture_batch_sizes.push_back(kMaxBatchSize);
+  return configs;
 }
 
 }  // namespace mstar::cosmos3

@@ -4,13 +4,14 @@
 //   reasoner_prefill_vision  the same with vision_embeds [rows, hidden_size] in the places of the
 //                            prompt's placeholders
 //   reasoner_decode          text_inputs [1], the token before -> new_token
+// Each with token_logprobs where the request asks for them.
 #pragma once
 
 #include <memory>
 #include <string_view>
 #include <vector>
 
-#include "mstar/engine/submodule.h"
+#include "mstar/models/common/token_node.h"
 #include "mstar/models/cosmos3/transformer.h"
 #include "mstar/models/cosmos3/vision_input.h"
 #include "mstar/resources/attention.h"
@@ -27,9 +28,8 @@ inline constexpr std::string_view kReasonerDecodeLoop = "reasoner_decode_loop";
 inline constexpr std::string_view kReasonerRequest = "cosmos3_reasoner";
 
 struct ReasonerRequest {
-  std::vector<int32_t> stop_token_ids;  // none: goes on until its last token
-  Tensor positions;                     // [3, prompt tokens] i32; undefined: text alone
-  std::vector<int32_t> placeholders;    // token indices that vision rows take, ascending
+  Tensor positions;                   // [3, prompt tokens] i32; undefined: text alone
+  std::vector<int32_t> placeholders;  // token indices that vision rows take, ascending
 };
 
 using ReasonerRequestPtr = std::shared_ptr<const ReasonerRequest>;
@@ -63,11 +63,10 @@ class PagedText : public TowerAttention {
   AttentionResource& attention_;
 };
 
-class Cosmos3ReasonerSubmodule : public ARNodeSubmodule {
+class Cosmos3ReasonerSubmodule : public TokenNodeSubmodule {
  public:
   // `transformer` has its language head. Rows are f32 or bf16, logits f32.
-  Cosmos3ReasonerSubmodule(std::shared_ptr<const Transformer> transformer, DType activation_dtype)
-      : transformer_(std::move(transformer)), activation_dtype_(activation_dtype) {}
+  Cosmos3ReasonerSubmodule(std::shared_ptr<const Transformer> transformer, DType activation_dtype);
 
   void bind_node_resources(const NodeResources& resources) override;
 
@@ -83,7 +82,6 @@ class Cosmos3ReasonerSubmodule : public ARNodeSubmodule {
                                            int64_t end) override;
 
   bool supports_chunked_prefill(std::string_view graph_walk) const override;
-  bool can_batch(const ExecutingBatch& batch, std::span<NodeInputs* const> inputs) override;
   int max_batch_size(std::string_view graph_walk) const override;
 
   bool declare_step(std::string_view graph_walk,
@@ -97,27 +95,17 @@ class Cosmos3ReasonerSubmodule : public ARNodeSubmodule {
                          const ModelInputsFromEngine& engine_inputs,
                          std::span<NodeInputs* const> inputs) override;
 
-  NamedTensors forward(std::string_view graph_walk,
-                       const ModelInputsFromEngine& engine_inputs,
-                       ForwardArgs& args) override;
-
-  BatchedModelOutput forward_batched(std::string_view graph_walk,
-                                     const ModelInputsFromEngine& engine_inputs,
-                                     ForwardArgs& args) override;
-
-  void check_stop(const CurrentForwardPassInfo& info,
-                  const NamedTensors& outputs,
-                  const InputMetadata& metadata,
-                  std::vector<std::string_view>& stopped_loops) override;
-
   // One capture a batch size of the decode step.
   std::vector<CaptureConfig> get_capture_configs(Device device, int tp_world_size) override;
 
   const Transformer& transformer() const { return *transformer_; }
 
- private:
-  Tensor run(const ModelInputsFromEngine& engine_inputs, ForwardArgs& args);
+ protected:
+  Drawn draw(std::string_view graph_walk,
+             const ModelInputsFromEngine& engine_inputs,
+             ForwardArgs& args) override;
 
+ private:
   std::shared_ptr<const Transformer> transformer_;
   DType activation_dtype_;
   ResourceId kv_id_ = -1;
