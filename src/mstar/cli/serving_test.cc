@@ -752,8 +752,9 @@ TEST(Serving, APoolTooSmallForAllMakesThemWait) {
   const auto fits = small.ask(questions[0].prompt, questions[0].parameters);
   const std::string refusal = never->wait();
   EXPECT_TRUE(refusal.starts_with("error: ")) << refusal;
-  EXPECT_EQ(never->code(), ErrorCode::kResourceExhausted);
-  EXPECT_NE(refusal.find("pages"), std::string::npos) << refusal;
+  EXPECT_EQ(never->code(), ErrorCode::kInvalidArgument) << "to retry would not help";
+  EXPECT_NE(refusal.find("needs 13 pages of 16 tokens"), std::string::npos) << refusal;
+  EXPECT_NE(refusal.find("there are 8"), std::string::npos) << refusal;
   EXPECT_EQ(fits->wait(), large.ask(questions[0].prompt, questions[0].parameters)->wait());
   small.expect_empty();
 }

@@ -278,7 +278,7 @@ std::optional<RequestHandle> Engine::try_ingest_request(
     if (!outcome) {
       runner_->remove_request(handle);
       if (outcome.is_terminal()) {
-        throw Error(ErrorCode::kResourceExhausted, outcome.message);
+        throw Error(ErrorCode::kInvalidArgument, outcome.message);
       }
       return std::nullopt;
     }
@@ -515,7 +515,7 @@ bool Engine::admit_group(Node& node, StepBatch& batch, Group& group) {
     }
     BatchRow& row = batch.rows[*refused];
     if (outcome.is_terminal()) {
-      row.fail(ErrorCode::kResourceExhausted, outcome.message);
+      row.fail(ErrorCode::kInvalidArgument, outcome.message);
     } else {
       row.status = RowStatus::kDeferred;
       row.refusal = std::move(outcome);

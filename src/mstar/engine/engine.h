@@ -68,9 +68,9 @@ class Engine {
 
   // Opens a request's state in every resource and takes over what the prefix cache holds of its
   // prompt. Nothing: a KV cache could not keep its promise to all open requests; try again when
-  // one has gone. Throws Error(kInvalidArgument) when a resource refuses the configuration, and
-  // Error(kResourceExhausted) when no handle is free or the request can never fit. Unless a
-  // handle is returned, nothing is open.
+  // one has gone. Throws Error(kInvalidArgument) when a resource refuses the configuration or the
+  // request can never fit, and Error(kResourceExhausted) when no handle is free. Unless a handle
+  // is returned, nothing is open.
   std::optional<RequestHandle> try_ingest_request(
       const std::map<std::string, RequestResourceConfig, std::less<>>& configs);
 

@@ -160,15 +160,19 @@ AdmitOutcome KvCache::admit_request(RequestHandle request) {
     const RequestStreams& streams = streams_.get(request);
     outcome.message = str_cat("[resource '",
                               key(),
-                              "'] ",
-                              streams.num_promised,
-                              " streams of up to ",
-                              streams.max_tokens,
-                              " tokens can never fit ",
-                              pool_.num_pages() - 1,
+                              "'] the request needs ",
+                              streams.num_promised * pages_for(streams.max_tokens),
                               " pages of ",
                               spec_.page_size,
-                              "; raise max_num_pages or ask for less");
+                              " tokens (",
+                              streams.num_promised,
+                              streams.num_promised == 1 ? " stream" : " streams",
+                              " of up to ",
+                              streams.max_tokens,
+                              " tokens), there are ",
+                              gate_capacity(),
+                              "; ask for less, or have the server started with a larger "
+                              "max_num_pages");
   }
   return outcome;
 }
