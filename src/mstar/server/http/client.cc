@@ -59,6 +59,9 @@ class Socket final : public ByteSource {
   void write(std::string_view data) const {
     while (!data.empty()) {
       const ssize_t size = ::send(fd_, data.data(), data.size(), MSG_NOSIGNAL);
+      if (size < 0 && errno == EINTR) {
+        continue;
+      }
       if (size <= 0) {
         return;  // the server may have answered already; reading tells
       }
@@ -69,7 +72,10 @@ class Socket final : public ByteSource {
   // Appends what comes; false at the end.
   bool read(std::string& out) override {
     char buffer[16384];
-    const ssize_t size = ::recv(fd_, buffer, sizeof(buffer), 0);
+    ssize_t size = -1;
+    do {  // a signal, or a pause of the process, is no reason to give up
+      size = ::recv(fd_, buffer, sizeof(buffer), 0);
+    } while (size < 0 && errno == EINTR);
     if (size < 0) {
       unavailable(str_cat("reading: ", std::strerror(errno)));
     }
