@@ -2,8 +2,10 @@
 // reading, one that goes away.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "mstar/base/str_cat.h"
 #include "mstar/media/video.h"
@@ -12,6 +14,7 @@
 #include "mstar/server/encoding.h"
 #include "mstar/server/http/client.h"
 #include "mstar/server/runtime_backend.h"
+#include "mstar/tensor/compare.h"
 
 namespace mstar {
 namespace {
@@ -80,6 +83,18 @@ class WindowedVideoHttp : public ::testing::Test {
     return http_call(url_, call);
   }
 
+  // Requests that are running, once they are no more than `count`: one that has been answered in
+  // full is taken apart right behind its answer.
+  int64_t running_down_to(int64_t count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    int64_t num_running = runtime_.conductor().stats().num_running;
+    while (num_running > count && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+      num_running = runtime_.conductor().stats().num_running;
+    }
+    return num_running;
+  }
+
   void expect_nothing_left() {
     ASSERT_TRUE(runtime_.conductor().drain(std::chrono::seconds(20)));
     const KvStats stats = runtime_.kv_usage(0).front().stats;
@@ -116,6 +131,10 @@ TEST_F(WindowedVideoHttp, AFilmIsSentWhileItIsMade) {
   const VideoClip clip = read_video(film);
   EXPECT_EQ(clip.frames.shape(), (Shape{145, 48, 64, 3}));
   EXPECT_NEAR(clip.fps, 24.0, 1e-3);
+  // One file of the same request shows the same, after the encoder too.
+  const HttpResponse whole = post("/v1/videos/sync", body(R"("num_frames":145)"));
+  const Comparison same = compare(read_video(whole.body).frames, clip.frames, {.exact = true});
+  EXPECT_TRUE(same.passed) << same.to_string();
   expect_nothing_left();
 }
 
@@ -234,6 +253,8 @@ TEST_F(WindowedVideoHttp, AClientThatStopsReadingHoldsItsOwnRequestOnly) {
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(post("/v1/videos/sync", body(R"("num_frames":33)")).status, 200);
   }
+  EXPECT_EQ(running_down_to(1), 1) << "the one that is not read waits, the others have left";
+  EXPECT_EQ(runtime_.conductor().stats().num_done, 3);
   EXPECT_FALSE(slow->has_ended());
   slow->set_full(false);
   slow->wait_for_end();

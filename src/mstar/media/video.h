@@ -77,7 +77,7 @@ struct VideoOptions {
   int64_t sample_rate = 0;  // one that AAC does not know (below 7350, odd ones) is resampled
   int64_t num_channels = 0;
   // false: one file with its index in front (faststart), from finish(). true: a fragmented MP4
-  // whose bytes are handed out as frames come; each take() begins a fragment at a key frame.
+  // whose bytes are handed out as frames come; each take() begins a fragment.
   bool fragmented = false;
   int crf = 18;  // x264's quality, 0 (lossless) to 51
 };
@@ -99,7 +99,8 @@ class VideoWriter {
   // [channels, samples] at VideoOptions' rate; goes on where the last one ended.
   void add_sound(const AudioClip& sound);
 
-  // What is ready and was not handed out; always "" unless fragmented.
+  // What is ready and was not handed out; always "" unless fragmented. A key frame follows either
+  // way: one file shows what the pieces of a streamed one show, and a player can start there.
   std::string take();
 
   // The rest; the whole file unless fragmented. At least one frame was added. Nothing may follow.

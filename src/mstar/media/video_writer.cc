@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "mstar/base/check.h"
@@ -480,10 +481,9 @@ class VideoWriter::Impl {
   }
 
   std::string take() {
-    if (!options_.fragmented || !has_news_) {
+    if (!std::exchange(has_news_, false) || !options_.fragmented) {
       return "";
     }
-    has_news_ = false;
     muxer_.flush();
     return muxer_.take();
   }
@@ -573,7 +573,7 @@ class VideoWriter::Impl {
     sws_scale(
         scaler_.get(), planes, strides, 0, static_cast<int>(height_), frame->data, frame->linesize);
     frame->pts = next_frame_++;
-    if (options_.fragmented && !has_news_) {
+    if (!has_news_) {
       frame->pict_type = AV_PICTURE_TYPE_I;
     }
     has_news_ = true;
