@@ -37,19 +37,26 @@ Tensor in_format(const Tensor& weight, WeightFormat format) {
 
 }  // namespace
 
-VaeConv::VaeConv(int64_t in, int64_t out, std::array<int64_t, 3> kernel, int axes)
-    : out_(out), kernel_(kernel), axes_(axes) {
-  weight_parameter_ =
-      &add_parameter("weight", weight_shape(in, out, kernel, axes), ParameterKind::kFloating);
-  bias_parameter_ = &add_parameter("bias", {out}, ParameterKind::kFloating);
-}
+VaeFilter::VaeFilter(const Shape& weight, int64_t num_biases)
+    : weight_parameter_(&add_parameter("weight", weight, ParameterKind::kFloating)),
+      bias_parameter_(&add_parameter("bias", {num_biases}, ParameterKind::kFloating)) {}
 
-void VaeConv::pack(const FinalizeOptions& options) {
-  conv_ = PackedConv::pack(in_format(weight_parameter_->join(), options.weight_format),
-                           bias_parameter_->join(),
-                           options.pool);
+void VaeFilter::pack(const FinalizeOptions& options) {
+  pack_filter(weight_parameter_->join(), bias_parameter_->join(), options);
   weight_parameter_->release();
   bias_parameter_->release();
+}
+
+VaeConv::VaeConv(int64_t in, int64_t out, std::array<int64_t, 3> kernel, int axes)
+    : VaeFilter(weight_shape(in, out, kernel, axes), out),
+      out_(out),
+      kernel_(kernel),
+      axes_(axes) {}
+
+void VaeConv::pack_filter(const Tensor& weight,
+                          const Tensor& bias,
+                          const FinalizeOptions& options) {
+  conv_ = PackedConv::pack(in_format(weight, options.weight_format), bias, options.pool);
 }
 
 Tensor VaeConv::forward(Stream& stream,
@@ -75,16 +82,14 @@ Tensor VaeConv::forward(Stream& stream,
   return out;
 }
 
-UpsampleConv::UpsampleConv(int64_t channels) : channels_(channels) {
-  weight_parameter_ =
-      &add_parameter("weight", {channels, channels, 3, 3}, ParameterKind::kFloating);
-  bias_parameter_ = &add_parameter("bias", {channels}, ParameterKind::kFloating);
-}
+UpsampleConv::UpsampleConv(int64_t channels)
+    : VaeFilter({channels, channels, 3, 3}, channels), channels_(channels) {}
 
-void UpsampleConv::pack(const FinalizeOptions& options) {
-  const Tensor weight = weight_parameter_->join().to(DType::kF32);
-  const Tensor bias = bias_parameter_->join();
-  const float* from = weight.data<float>();
+void UpsampleConv::pack_filter(const Tensor& weight,
+                               const Tensor& bias,
+                               const FinalizeOptions& options) {
+  const Tensor taps = weight.to(DType::kF32);
+  const float* from = taps.data<float>();
   for (int64_t phase = 0; phase < 4; ++phase) {
     Tensor sums = Tensor::zeros({channels_, channels_, 2, 2}, DType::kF32);
     // Row r of the taps of an even output row lies on row (r + 1) / 2 of the two rows of x that it
@@ -101,8 +106,6 @@ void UpsampleConv::pack(const FinalizeOptions& options) {
     phases_[static_cast<size_t>(phase)] =
         PackedConv::pack(in_format(sums, options.weight_format), bias, options.pool);
   }
-  weight_parameter_->release();
-  bias_parameter_->release();
 }
 
 Tensor UpsampleConv::forward(Stream& stream, const Tensor& x) const {
@@ -124,23 +127,19 @@ Tensor UpsampleConv::forward(Stream& stream, const Tensor& x) const {
   return out.view({frames, 2 * height, 2 * width, channels_});
 }
 
-FrameDoublingConv::FrameDoublingConv(int64_t channels) : channels_(channels) {
-  weight_parameter_ =
-      &add_parameter("weight", {2 * channels, channels, 3, 1, 1}, ParameterKind::kFloating);
-  bias_parameter_ = &add_parameter("bias", {2 * channels}, ParameterKind::kFloating);
-}
+FrameDoublingConv::FrameDoublingConv(int64_t channels)
+    : VaeFilter({2 * channels, channels, 3, 1, 1}, 2 * channels), channels_(channels) {}
 
-void FrameDoublingConv::pack(const FinalizeOptions& options) {
-  const Tensor weight = in_format(weight_parameter_->join(), options.weight_format);
-  const Tensor bias = bias_parameter_->join();
+void FrameDoublingConv::pack_filter(const Tensor& weight,
+                                    const Tensor& bias,
+                                    const FinalizeOptions& options) {
+  const Tensor all = in_format(weight, options.weight_format);
   for (int64_t half = 0; half < 2; ++half) {
     const int64_t begin = half * channels_;
-    halves_[static_cast<size_t>(half)] = PackedConv::pack(weight.slice(0, begin, begin + channels_),
+    halves_[static_cast<size_t>(half)] = PackedConv::pack(all.slice(0, begin, begin + channels_),
                                                           bias.slice(0, begin, begin + channels_),
                                                           options.pool);
   }
-  weight_parameter_->release();
-  bias_parameter_->release();
 }
 
 Tensor FrameDoublingConv::forward(Stream& stream,

@@ -66,8 +66,26 @@ struct CacheLayout {
   }
 };
 
+// A convolution's weight and bias in the checkpoint, and the one place where they become what the
+// convolution runs with.
+class VaeFilter : public Module {
+ protected:
+  VaeFilter(const Shape& weight, int64_t num_biases);
+
+  void pack(const FinalizeOptions& options) final;
+
+  // Once, with what was loaded.
+  virtual void pack_filter(const Tensor& weight,
+                           const Tensor& bias,
+                           const FinalizeOptions& options) = 0;
+
+ private:
+  Parameter* weight_parameter_;
+  Parameter* bias_parameter_;
+};
+
 // A convolution of one, two or three axes and its bias.
-class VaeConv : public Module {
+class VaeConv : public VaeFilter {
  public:
   // kernel (t, h, w); `axes` 2: the checkpoint's weight has no time axis.
   VaeConv(int64_t in, int64_t out, std::array<int64_t, 3> kernel, int axes);
@@ -79,14 +97,14 @@ class VaeConv : public Module {
                  const ConvOptions& options) const;
 
  protected:
-  void pack(const FinalizeOptions& options) override;
+  void pack_filter(const Tensor& weight,
+                   const Tensor& bias,
+                   const FinalizeOptions& options) override;
 
  private:
   int64_t out_;
   std::array<int64_t, 3> kernel_;
   int axes_;
-  Parameter* weight_parameter_;
-  Parameter* bias_parameter_;
   PackedConv conv_;
 };
 
@@ -106,7 +124,7 @@ class CausalConv : public VaeConv {
 // picture: of the nine taps of an output pixel only four pixels of x are apart, so each of the four
 // kinds of output pixel (even and odd row and column) is a 2x2 convolution of x whose weights are
 // sums of the checkpoint's. 4 / 9 of the operations.
-class UpsampleConv : public Module {
+class UpsampleConv : public VaeFilter {
  public:
   explicit UpsampleConv(int64_t channels);
 
@@ -114,18 +132,18 @@ class UpsampleConv : public Module {
   Tensor forward(Stream& stream, const Tensor& x) const;
 
  protected:
-  void pack(const FinalizeOptions& options) override;
+  void pack_filter(const Tensor& weight,
+                   const Tensor& bias,
+                   const FinalizeOptions& options) override;
 
  private:
   int64_t channels_;
-  Parameter* weight_parameter_;
-  Parameter* bias_parameter_;
   std::array<PackedConv, 4> phases_;  // 2 * odd row + odd column
 };
 
 // A convolution over three frames in time to twice the channels, whose halves are the even and the
 // odd frames of the result.
-class FrameDoublingConv : public Module {
+class FrameDoublingConv : public VaeFilter {
  public:
   explicit FrameDoublingConv(int64_t channels);
 
@@ -136,12 +154,12 @@ class FrameDoublingConv : public Module {
                  const ConvOptions& options) const;
 
  protected:
-  void pack(const FinalizeOptions& options) override;
+  void pack_filter(const Tensor& weight,
+                   const Tensor& bias,
+                   const FinalizeOptions& options) override;
 
  private:
   int64_t channels_;
-  Parameter* weight_parameter_;
-  Parameter* bias_parameter_;
   std::array<PackedConv, 2> halves_;
 };
 
