@@ -29,8 +29,8 @@ struct BlockScratch {
   float* keys;     // words [tile_keys / 32][depth / 2][32]
   float* values;   // words [depth / 32][tile_keys / 2][32]
   float* scores;   // [32, kScoreStride]; then the weights as bf16 at the front of each row
-  float* most;     // [rows] running maximum
-  float* total;    // [rows] running sum of weights
+  float* shift;    // [rows] what a weight 2^(score - shift) is relative to
+  float* total;    // [rows, kLanes] running sums of weights
   int32_t* begin;  // [rows] keys that a row sees
   int32_t* end;
 };
@@ -51,8 +51,8 @@ int64_t cut_scratch(float* scratch, int32_t rows, int32_t head_dim, BlockScratch
   s.keys = take(keys * depth / 2);
   s.values = take(keys * depth / 2);
   s.scores = take(kRowsAbreast * kScoreStride);
-  s.most = take(padded);
-  s.total = take(padded);
+  s.shift = take(padded);
+  s.total = take(padded * kLanes);
   s.begin = reinterpret_cast<int32_t*>(take(padded));
   s.end = reinterpret_cast<int32_t*>(take(padded));
   return used;
@@ -142,36 +142,87 @@ void add_values(const BlockScratch& s,
   }
 }
 
-// The scores of one row become weights; returns what the earlier sums shrink by.
-float weigh(const AttentionParams& p,
-            const BlockScratch& s,
-            int32_t row,
-            float* scores,  // of the keys at work, `keys` of them
-            int32_t low,    // keys [low, high) that the row sees
-            int32_t high,
-            int32_t keys) {
-  const bool scale_later = p.scale > 0.0F && p.soft_cap == 0.0F;
-  const float scale = scale_later ? p.scale : 1.0F;
-  if (!scale_later) {
+// 2^x, relative error 2.6e-6 (a bf16 rounds by 2e-3); zero for minus infinity, NaN for NaN. The
+// fraction and the whole part cost one instruction each.
+MSTAR_VEC Vec exp2_of_weight(Vec x) {
+  constexpr float kSeries[] = {1.0F, 0.693003835F, 0.241442757F, 0.0520114612F, 0.0135341676F};
+  constexpr int kFloor = 0x9;  // round down, without exceptions
+  const Vec fraction{_mm512_reduce_ps(x.v, kFloor)};
+  return {_mm512_scalef_ps(polynomial(fraction, kSeries).v, x.v)};
+}
+
+// Of whole panels, two maxima side by side.
+MSTAR_VEC float max_of_panels(const float* scores, int32_t keys) {
+  Vec most[2] = {load(scores), load(scores + kLanes)};
+  for (int32_t key = kPanel; key < keys; key += kPanel) {
+    most[0] = max(load(scores + key), most[0]);
+    most[1] = max(load(scores + key + kLanes), most[1]);
+  }
+  return reduce_max(max(most[0], most[1]));
+}
+
+// Scores are scaled where they are exponentiated, if nothing else is done to them.
+MSTAR_VEC bool scales_later(const AttentionParams& p) {
+  return p.scale > 0.0F && p.soft_cap == 0.0F;
+}
+
+// What turns a score into a logarithm of 2.
+MSTAR_VEC float score_factor(const AttentionParams& p) {
+  constexpr float kLog2E = 1.44269504F;
+  return scales_later(p) ? p.scale * kLog2E : kLog2E;
+}
+
+// Chooses what the weights of a row are relative to; returns what its earlier sums shrink by. The
+// choice moves only when a score is 2^kSlack times as heavy, so that sums are seldom rescaled.
+float choose_shift(const AttentionParams& p,
+                   const BlockScratch& s,
+                   int32_t row,
+                   float* scores,  // of the keys at work, `keys` of them
+                   int32_t low,    // keys [low, high) that the row sees
+                   int32_t high,
+                   int32_t keys) {
+  constexpr float kSlack = 8.0F;
+  if (!scales_later(p)) {
     scale_scores(scores, p.scale, keys);
   }
   if (p.soft_cap > 0.0F) {
     soften_scores(scores, p.soft_cap, keys);
   }
   keep_keys(scores, low, high, keys, -kInfinity);
-  const float before = s.most[row];
-  const float most = max_score(scores, keys) * scale;
-  s.most[row] = most > before ? most : before;
-  const float shift = s.most[row] == -kInfinity ? 0.0F : s.most[row];
-  const float sum = exponentiate(scores, low, high, keys, scale, shift);
-  if (before == shift) {
-    s.total[row] += sum;
+  const float most = max_of_panels(scores, keys) * score_factor(p);
+  const float before = s.shift[row];
+  if (!(most > before + kSlack)) {
     return 1.0F;
   }
+  s.shift[row] = most;
+  if (before == -kInfinity) {
+    return 1.0F;  // of nothing
+  }
   float change[kLanes];
-  store(change, exp_not_positive(set(before - shift)));
-  s.total[row] = s.total[row] * change[0] + sum;
+  store(change, exp2_of_weight(set(before - most)));
+  store(s.total + row * kLanes, load(s.total + row * kLanes) * change[0]);
   return change[0];
+}
+
+// The scores of one row become bf16 weights at `weights`, never ahead of what is still to be read.
+void weigh(const AttentionParams& p,
+           const BlockScratch& s,
+           int32_t row,
+           const float* scores,
+           bfloat16* weights,
+           int32_t keys) {
+  const Vec factor = set(score_factor(p));
+  const Vec minus_shift = set(s.shift[row] == -kInfinity ? 0.0F : -s.shift[row]);
+  Vec total = load(s.total + row * kLanes);
+  for (int32_t key = 0; key < keys; key += kPanel) {
+    const Vec first = exp2_of_weight(fma(load(scores + key), factor, minus_shift));
+    const Vec second = exp2_of_weight(fma(load(scores + key + kLanes), factor, minus_shift));
+    total = total + (first + second);
+    // Subnormal weights become zero.
+    const __m512bh pairs = _mm512_cvtne2ps_pbh(second.v, first.v);
+    _mm512_storeu_si512(weights + key, reinterpret_cast<__m512i>(pairs));
+  }
+  store(s.total + row * kLanes, total);
 }
 
 // `num_rows` rows of the block, at most 32, from `row` on, against one tile.
@@ -204,8 +255,12 @@ void attend_rows(const AttentionParams& p,
   float decay[kRowsAbreast];
   for (int i = 0; i < num_rows; ++i) {
     float* scores = s.scores + i * kScoreStride;
-    decay[i] = weigh(p, s, row + i, scores + begin, low[i] - begin, high[i] - begin, keys);
-    pair_weights(scores, begin, begin + keys);
+    decay[i] = choose_shift(p, s, row + i, scores + begin, low[i] - begin, high[i] - begin, keys);
+  }
+  for (int i = 0; i < num_rows; ++i) {
+    float* scores = s.scores + i * kScoreStride;
+    auto* weights = reinterpret_cast<bfloat16*>(scores) + begin;
+    weigh(p, s, row + i, scores + begin, weights, keys);
   }
   add_values(s, s.sums + row * depth, depth, tile, begin, begin + keys, num_rows, decay);
 }
@@ -237,8 +292,8 @@ void begin_block(const AttentionParams& p, const AttentionItem& item, BlockScrat
       __builtin_memcpy(s.q + row * depth, from, static_cast<size_t>(p.head_dim) * sizeof(bfloat16));
       s.begin[row] = begin;
       s.end[row] = end;
-      s.most[row] = -kInfinity;
-      s.total[row] = 0.0F;
+      s.shift[row] = -kInfinity;
+      store(s.total + row * kLanes, zero());
     }
   }
 }
@@ -283,7 +338,7 @@ void attend_block(const AttentionParams& p, const AttentionItem& item, float* sc
                  first_query(p, item.sequence) + item.begin + row / group,
                  item.kv_head * group + row % group,
                  s.sums + row * depth,
-                 s.total[row]);
+                 reduce_add(load(s.total + row * kLanes)));
   }
 }
 
