@@ -14,24 +14,26 @@ namespace {
 
 // As a process finds it that was paused while it waited, or that something samples.
 TEST(HttpClient, SignalsDoNotEndAnAnswer) {
-  struct sigaction action {};
-  struct sigaction before {};
+  using SignalAction = struct sigaction;
+  SignalAction action = {};
+  SignalAction before = {};
   action.sa_handler = [](int) {};
   ASSERT_EQ(::sigaction(SIGUSR2, &action, &before), 0);
   const pthread_t client = ::pthread_self();
-  HttpServer server({.port = 0},
-                    [](const HttpRequest&) { return std::nullopt; },
-                    [&](const HttpRequest&, const std::shared_ptr<ResponseWriter>& writer) {
-                      writer->start(200, {});
-                      for (int part = 0; part < 10; ++part) {
-                        for (int count = 0; count < 20; ++count) {
-                          ::pthread_kill(client, SIGUSR2);
-                          std::this_thread::yield();
-                        }
-                        writer->write("part ");
-                      }
-                      writer->finish();
-                    });
+  HttpServer server(
+      {.port = 0},
+      [](const HttpRequest&) { return std::nullopt; },
+      [&](const HttpRequest&, const std::shared_ptr<ResponseWriter>& writer) {
+        writer->start(200, {});
+        for (int part = 0; part < 10; ++part) {
+          for (int count = 0; count < 20; ++count) {
+            ::pthread_kill(client, SIGUSR2);
+            std::this_thread::yield();
+          }
+          writer->write("part ");
+        }
+        writer->finish();
+      });
   HttpCall call;
   call.path = "/";
   const HttpUrl url = HttpUrl::parse(str_cat("http://127.0.0.1:", server.port()));
