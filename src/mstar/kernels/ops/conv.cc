@@ -70,8 +70,13 @@ void enqueue_conv(CpuStream& stream,
   const auto tasks_of = [&](int64_t rows, int64_t panels) {
     return (p.num_rows + rows - 1) / rows * ((num_panels + panels - 1) / panels);
   };
-  const int64_t wanted =
-      stream.num_threads() == 1 ? 1 : shape.tasks_per_thread * stream.num_threads();
+  const int64_t filter_bytes = p.filter.panel_bytes * num_panels;
+  const int64_t pixel_bytes = int64_t{p.in_size[0]} * p.in_size[1] * p.in_size[2] *
+                              p.filter.in_channels * (p.x.is_bf16 ? 2 : 4);
+  p.panels_outermost = filter_bytes > pixel_bytes;
+  // Few tasks where filters are what is read: each row block reads them again.
+  const int64_t per_thread = p.panels_outermost ? 2 : shape.tasks_per_thread;
+  const int64_t wanted = stream.num_threads() == 1 ? 1 : per_thread * stream.num_threads();
   int rows = p.x.is_bf16 ? shape.max_bf16_rows : shape.max_rows;
   int panels = std::min(shape.max_panels, num_panels);
   while (tasks_of(rows, panels) < wanted && (rows > shape.rows_multiple || panels > 1)) {
@@ -90,10 +95,6 @@ void enqueue_conv(CpuStream& stream,
   p.panels_per_task = panels;
   p.num_row_blocks = static_cast<int32_t>((p.num_rows + rows - 1) / rows);
   p.num_panel_groups = (num_panels + panels - 1) / panels;
-  const int64_t filter_bytes = p.filter.panel_bytes * num_panels;
-  const int64_t pixel_bytes = int64_t{p.in_size[0]} * p.in_size[1] * p.in_size[2] *
-                              p.filter.in_channels * (p.x.is_bf16 ? 2 : 4);
-  p.panels_outermost = filter_bytes > pixel_bytes;
   stream.enqueue(name, p.num_row_blocks * p.num_panel_groups, p, kernel.task);
 }
 
