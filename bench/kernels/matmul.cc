@@ -45,9 +45,11 @@ Case linear_case(DType dtype,
                  int64_t m,
                  int64_t n,
                  int64_t k,
-                 Activations activations = Activations::kExact) {
+                 Activations activations = Activations::kExact,
+                 WeightFormat format = WeightFormat::kKeep) {
   Case result;
-  const DTypeInfo& layout = info(dtype);
+  const bool int8_weight = format == WeightFormat::kInt8;
+  const DTypeInfo& layout = info(int8_weight ? DType::kI8 : dtype);
   result.name = str_cat("linear/",
                         layout.name,
                         activations == Activations::kInt8 ? "-int8" : "",
@@ -70,8 +72,7 @@ Case linear_case(DType dtype,
     const auto copies =
         static_cast<int>(std::clamp<int64_t>((int64_t{192} << 20) / weight.size_bytes(), 1, 16));
     for (int copy = 0; copy < copies; ++copy) {
-      state->weights.push_back(
-          PackedWeight::pack(weight, stream.pool(), WeightFormat::kKeep, activations));
+      state->weights.push_back(PackedWeight::pack(weight, stream.pool(), format, activations));
     }
     const DType x_dtype = dtype == DType::kF32 ? DType::kF32 : DType::kBF16;
     state->x = random_tensor({m, k}, x_dtype, 2);
@@ -122,6 +123,10 @@ void add_matmul_cases(Cases& cases) {
     for (const int64_t m : {1, 2, 8, 64, 512}) {
       cases.push_back(linear_case(dtype, m, 4096, 4096, Activations::kInt8));
     }
+  }
+  for (const int64_t m : {1, 16, 64, 1024}) {  // int8 weights, bf16 activations
+    cases.push_back(
+        linear_case(DType::kBF16, m, 4096, 4096, Activations::kExact, WeightFormat::kInt8));
   }
   cases.push_back(linear_case(DType::kBF16, 1560, 1536, 1536));  // a video transformer's
   cases.push_back(linear_case(DType::kBF16, 1560, 8960, 1536));

@@ -387,6 +387,22 @@ TEST_P(MatmulTest, WeightsCanBeStoredInAnotherFormat) {
   EXPECT_TRUE(compare(rounded, weight, {.atol = 0.02}).passed);
 }
 
+TEST_P(MatmulTest, Int8WeightsTakeBf16RowsInAnyNumber) {
+  const Tensor weight = random_tensor({101, 2616}, DType::kF32, 21);  // k in several parts
+  const PackedWeight packed = PackedWeight::pack(weight, pool_, WeightFormat::kInt8);
+  const Tensor rounded = packed.unpack();
+  const Tensor x = random_tensor({70, 2616}, DType::kBF16, 22);
+  const Tensor all = linear(x, packed);
+  Tensor want = Tensor::empty({70, 101}, DType::kF32);
+  ref::linear(x, rounded, {}, want);
+  const Comparison result = compare(all, want, sum_tolerance(x, rounded, DType::kF32));
+  EXPECT_TRUE(result.passed) << result.to_string();
+  for (const int64_t rows : {1, 2, 16, 17, 33, 64}) {
+    EXPECT_TRUE(same_bits(linear(x.slice(0, 3, 3 + rows), packed), all.slice(0, 3, 3 + rows)))
+        << rows;
+  }
+}
+
 TEST_P(MatmulTest, GroupedRowsMeetTheirExpert) {
   const Tensor x = random_tensor({30, 72}, DType::kBF16, 19);
   std::vector<PackedWeight> experts;

@@ -1,8 +1,10 @@
-// bf16 weights times bf16 activations through the tile registers, for every number of rows. A
-// panel is 16 features wide and k-major in pairs, which is how tiles want it, 32 k at a time. Each
+// bf16 or int8 weights times bf16 activations through the tile registers, for every number of rows.
+// A panel of bf16 is 16 features wide and k-major in pairs, which is how tiles want it, 32 k at a
+// time; panels of int8 become such before all rows of a task meet them. Each
 // output is one chain over ascending k in steps of 32 (amx-inl.h), begun at zero, whatever the
 // rows beside it and the cuts of k.
 #include "mstar/kernels/cpu/amx-inl.h"
+#include "mstar/kernels/cpu/amx_int8-inl.h"
 #include "mstar/kernels/cpu/matmul_epilogue-inl.h"
 #include "mstar/kernels/cpu/matmul_kernels.h"
 #include "mstar/kernels/cpu/matmul_vec-inl.h"
@@ -23,6 +25,8 @@ constexpr int64_t kScratchFloats = int64_t{384} * 384;
 // Outputs of so many bytes leave the caches anyway before they are read.
 constexpr int64_t kOutBytes = 2 << 20;
 constexpr int64_t kSingleAbreast = 6;
+constexpr int64_t kInt8SingleAbreast = 4;
+constexpr int64_t kDecodedSteps = 64;  // of int8 weights, at most
 constexpr int64_t kPairAbreast = 2;
 
 template <int first, int count, typename Body>
@@ -196,8 +200,8 @@ struct Product {
   const uint8_t* x;  // packed
   int64_t tile;      // even
   int64_t num_pairs;
-  int num_rows[2];  // of the only pair, where it is not whole; 0: no second tile
-  const uint8_t* weight;
+  int num_rows[2];        // of the only pair, where it is not whole; 0: no second tile
+  const uint8_t* weight;  // from stretch `begin` on
   int64_t panel_bytes;
   int64_t begin;
   int64_t end;
@@ -209,7 +213,7 @@ struct Product {
   }
 
   const uint8_t* weight_at(int64_t stretch) const {
-    return weight + stretch * kStretch * kStepBytes;
+    return weight + (stretch - begin) * kStretch * kStepBytes;
   }
 };
 
@@ -365,6 +369,9 @@ class Runner {
     const int64_t most = kXBytes / bytes;
     const int64_t parts = most < 1 ? stretches : (stretches + most - 1) / most;
     stretches_ = parts < 1 ? 1 : (stretches + parts - 1) / parts;
+    if (is_int8()) {
+      plan_decoding();
+    }
   }
 
   void run() {
@@ -390,6 +397,30 @@ class Runner {
   }
 
  private:
+  int64_t num_groups_of_pairs() const { return (num_pairs_ + kGroupPairs - 1) / kGroupPairs; }
+
+  // Rows of one group meet the weights just decoded, in the first-level cache; several groups come
+  // back to them.
+  void plan_decoding() {
+    constexpr int64_t kMost = kDecodedSteps / kStretch;
+    if (num_groups_of_pairs() + (2 * num_pairs_ < num_tiles_ ? 1 : 0) == 1) {
+      abreast_ = num_tiles_ == 1 ? kInt8SingleAbreast : abreast_;
+      decoded_stretches_ = kInt8SingleAbreast / abreast_;
+      return;
+    }
+    stretches_ = stretches_ < kMost ? stretches_ : kMost;
+    decoded_stretches_ = stretches_;
+  }
+
+  bool is_int8() const { return p_.weight.dtype == DType::kI8; }
+
+  int64_t stored_step_bytes() const { return is_int8() ? kStepBytes / 2 : kStepBytes; }
+
+  const uint8_t* stored_at(int64_t panel, int64_t stretch) const {
+    return p_.weight.data + panel * p_.weight.panel_bytes +
+           stretch * kStretch * stored_step_bytes();
+  }
+
   int64_t padded_rows() const { return (num_tiles_ + 1) / 2 * 2 * kAmxRows; }
 
   bool in_parts() const { return stretches_ < tiles_.num_stretches(); }
@@ -410,11 +441,33 @@ class Runner {
   }
 
   void run_panels(int64_t panel, int64_t begin, int64_t end) {
+    if (!is_int8()) {
+      run_rows(panel, begin, end, stored_at(panel, begin), p_.weight.panel_bytes);
+      return;
+    }
+    constexpr int64_t kPanelBytes = kDecodedSteps * kStepBytes;
+    do {
+      const int64_t stop = begin + decoded_stretches_ < end ? begin + decoded_stretches_ : end;
+      for (int64_t c = 0; c < width_at(panel); ++c) {
+        int8_to_tiles(
+            stored_at(panel + c, begin), num_steps(begin, stop), decoded_ + c * kPanelBytes);
+      }
+      run_rows(panel, begin, stop, decoded_, kPanelBytes);
+      begin = stop;
+    } while (begin < end);
+  }
+
+  // All rows times a few panels, which are `weight` from stretch `begin` on.
+  void run_rows(int64_t panel,
+                int64_t begin,
+                int64_t end,
+                const uint8_t* weight,
+                int64_t panel_bytes) {
     Product product;
     product.tiles = tiles_;
     product.x = static_cast<const uint8_t*>(p_.x);
-    product.weight = p_.weight.data + panel * p_.weight.panel_bytes;
-    product.panel_bytes = p_.weight.panel_bytes;
+    product.weight = weight;
+    product.panel_bytes = panel_bytes;
     product.begin = begin;
     product.end = end;
     product.resume = begin > 0;
@@ -422,7 +475,7 @@ class Runner {
       side_.weight = ahead(panel, begin, end);
       side_.lines = (kStepBytes / 64 * width_at(panel) + num_pairs_ - 1) / num_pairs_;
     }
-    const int64_t num_groups = (num_pairs_ + kGroupPairs - 1) / kGroupPairs;
+    const int64_t num_groups = num_groups_of_pairs();
     for (int64_t group = 0; group < num_groups; ++group) {
       const int64_t pair = num_pairs_ * group / num_groups;
       product.tile = range_.tile_begin + 2 * pair;
@@ -495,9 +548,9 @@ class Runner {
     if (begin == end) {
       return {};
     }
-    return {p_.weight.data + panel * p_.weight.panel_bytes + begin * kStretch * kStepBytes,
+    return {stored_at(panel, begin),
             width_at(panel),
-            num_steps(begin, end) * kStepBytes,
+            num_steps(begin, end) * stored_step_bytes(),
             p_.weight.panel_bytes};
   }
 
@@ -542,12 +595,14 @@ class Runner {
   int64_t num_tiles_;
   int64_t num_pairs_;  // of whole tiles
   int64_t abreast_;
-  int64_t stretches_;  // of k that all groups take before the next ones
-  bool past_caches_;   // outputs
+  int64_t stretches_;              // of k that all groups take before the next ones
+  int64_t decoded_stretches_ = 0;  // int8: of k that become bf16 at a time
+  bool past_caches_;               // outputs
   bool turn_ = false;
   Side side_;
   int rows_[2] = {0, 0};  // of the configuration
   alignas(64) float sums_[kScratchFloats];
+  alignas(64) uint8_t decoded_[kInt8SingleAbreast * kDecodedSteps * kStepBytes];  // int8 only
 };
 
 void run(const MatmulProblem& problem, const MatmulRange& range) {
@@ -563,7 +618,8 @@ int64_t panel_step(DType dtype, PackedX form, int64_t m) {
   if (form != PackedX::kBF16Tiles) {
     return avx512_bf16::matmul_kernel_table.panel_step(dtype, form, m);
   }
-  return m <= kAmxRows ? kSingleAbreast : kPairAbreast;
+  const int64_t single = dtype == DType::kI8 ? kInt8SingleAbreast : kSingleAbreast;
+  return m <= kAmxRows ? single : kPairAbreast;
 }
 
 void pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_end) {

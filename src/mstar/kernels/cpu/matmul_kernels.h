@@ -84,7 +84,7 @@ struct MatmulRange {
 struct MatmulKernels {
   int tile_rows;           // most rows of a tile
   int panel_width;         // features of a panel
-  PackedX bf16_form;       // of bf16 activations that meet bf16 weights
+  PackedX bf16_form;       // of bf16 activations that meet bf16 weights, in tiles int8 ones too
   int64_t scratch_floats;  // rows x features that one task's range may span (but kBF16Tiles)
   // Panels that are taken at once for m rows: ranges should hold whole multiples.
   int64_t (*panel_step)(DType dtype, PackedX form, int64_t m);

@@ -311,11 +311,22 @@ WeightPanels PackedWeight::Data::view() const {
           dtype};
 }
 
+namespace {
+
+// Whether bf16 activations meet such weights as they are: tiles take int8 codes as bf16 too.
+bool meets_bf16(Isa isa, DType weight) {
+  return weight == DType::kBF16 ||
+         (weight == DType::kI8 && matmul_kernels(isa).bf16_form == PackedX::kBF16Tiles);
+}
+
+}  // namespace
+
 PackedX PackedWeight::Data::form_of(DType x) const {
   if (int8_activations) {
     return dtype == DType::kQ8_0 ? PackedX::kInt8 : PackedX::kInt8Nibbles;
   }
-  return dtype == DType::kBF16 && x == DType::kBF16 ? matmul_kernels(isa).bf16_form : PackedX::kF32;
+  return x == DType::kBF16 && meets_bf16(isa, dtype) ? matmul_kernels(isa).bf16_form
+                                                     : PackedX::kF32;
 }
 
 PackedWeight PackedWeight::pack(const Tensor& weight,
@@ -347,7 +358,8 @@ PackedWeight PackedWeight::pack(std::span<const Tensor> parts,
   data->isa = active_isa();
   data->panel_width = matmul_kernels(data->isa).panel_width;
   int block = panel_block_size(data->dtype);
-  if (data->dtype == DType::kBF16 && matmul_kernels(data->isa).bf16_form == PackedX::kBF16Tiles) {
+  if (matmul_kernels(data->isa).bf16_form == PackedX::kBF16Tiles &&
+      meets_bf16(data->isa, data->dtype)) {
     block = 32;  // a tile's worth
   }
   data->k_padded = ceil_div(data->k, block) * block;
