@@ -11,7 +11,7 @@ import pathlib
 import subprocess
 import sys
 
-from tiny_server import tiny_server
+from tiny_server import byte_tokenizer, tiny_server
 
 SKIPPED = 77
 
@@ -27,9 +27,13 @@ def main():
               "or name another Python in MSTAR_TEST_PYTHON")
         return SKIPPED
     program, *rest = sys.argv[1:]
+    tests = pathlib.Path(__file__).resolve().parent
     with tiny_server(program) as url:
-        tests = pathlib.Path(__file__).resolve().parent / "run_clients.py"
-        return subprocess.run([python, tests, url, *rest]).returncode
+        status = subprocess.run([python, tests / "run_clients.py", url, *rest]).returncode
+    if has_package(python, "openai") and not rest:
+        with tiny_server(program, tokenizer_json=byte_tokenizer()) as url:
+            status = subprocess.run([python, tests / "run_json_clients.py", url]).returncode or status
+    return status
 
 
 if __name__ == "__main__":

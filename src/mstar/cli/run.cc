@@ -32,6 +32,9 @@ std::vector<Flag> run_flags() {
       {.name = "audio", .value = "FILE", .help = "a sound before the prompt", .repeats = true},
       {.name = "output", .value = "MODALITY", .help = "text, image, video, audio, action"},
       {.name = "out", .value = "FILE", .help = "where the answer goes; its name tells what it is"},
+      {.name = "json-schema",
+       .value = "FILE",
+       .help = "the answer is a JSON document of the schema in this file"},
       {.name = "json", .help = "one JSON document at the end"},
       {.name = "interactive", .help = "a conversation, also where input is no terminal"},
   };
@@ -87,6 +90,23 @@ Json read_parameters(const Flags& flags, const ModelDescription& model) {
   return out;
 }
 
+// The schema in a file as the parameter that servers take.
+void add_schema(const std::string& path, const ModelDescription& model, Json& parameters) {
+  if (model.parameters.find("response_format") == nullptr) {
+    throw Error(ErrorCode::kUnsupported,
+                "[command line] --json-schema: answers of this model cannot be constrained");
+  }
+  if (parameters.contains("response_format")) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "[command line] give either --json-schema or --response-format");
+  }
+  const Json schema = Json::parse(read_text_file(path), path);
+  parameters.set(
+      "response_format",
+      Json::object({{"type", "json_schema"},
+                    {"json_schema", Json::object({{"name", "answer"}, {"schema", schema}})}}));
+}
+
 // `mstar run MODEL "PROMPT"`; the model may be left out, and a lone word is a model only if it can
 // be nothing else. Without a prompt it is a conversation, or what comes through a pipe.
 struct Words {
@@ -117,6 +137,9 @@ ModelRequest read_request(const Flags& flags,
   request.raw_prompt = flags.get_bool("raw");
   request.output_modalities = {output_modality(flags, model)};
   request.parameters = read_parameters(flags, model);
+  if (flags.has("json-schema")) {
+    add_schema(flags.get("json-schema"), model, request.parameters);
+  }
   if (request.output_modalities.front() == Modality::kVideo) {
     prefer_mp4(model, request);
   }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "mstar/resources/resource.h"
+#include "mstar/resources/token_rules.h"
 
 namespace mstar {
 
@@ -11,6 +13,14 @@ namespace mstar {
 class SamplerResource : public Resource {
  public:
   using Resource::Resource;
+
+  // From its first token on the request's answer under `sampler` follows these rules: before each
+  // step they hear of the last token and say which ones may come. Said before the request's first
+  // plan; saying it again changes nothing. One draw a step. Step loop. Throws Error(kUnsupported)
+  // when the sampler keeps nothing of its requests (no penalties, no bias).
+  virtual void set_rules(RequestHandle request,
+                         int32_t sampler,
+                         const std::shared_ptr<const TokenRulesSource>& rules) = 0;
 
   // Draws one token per row; row i is the step's segment i of the sampler's entry. Executor;
   // captured like any op.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "mstar/base/check.h"
 #include "mstar/base/error.h"
@@ -47,6 +48,7 @@ struct Sampling::Penalties {
   int32_t* last;
   const int32_t* bias_tokens;
   const float* bias_values;
+  const int32_t* masks;
 
   static void apply(const Penalties& p, int task) {
     const PenaltyRow& row = p.rows[task];
@@ -75,6 +77,25 @@ struct Sampling::Penalties {
     for (int32_t entry = 0; entry < row.num_bias; ++entry) {
       const int64_t at = row.resident * kMaxLogitBias + entry;
       logits[p.bias_tokens[at]] += p.bias_values[at];
+    }
+    if (row.masked != 0) {
+      mask_out(p.masks + task * p.num_words, p.vocab, logits);
+    }
+  }
+
+  // Tokens whose bit is not set cannot be drawn.
+  static void mask_out(const int32_t* mask, int64_t vocab, float* logits) {
+    constexpr float kNever = -std::numeric_limits<float>::infinity();
+    for (int64_t begin = 0; begin < vocab; begin += 32) {
+      const auto bits = static_cast<uint32_t>(mask[begin / 32]);
+      const int64_t end = std::min<int64_t>(vocab, begin + 32);
+      if (bits == 0) {
+        std::fill(logits + begin, logits + end, kNever);
+      } else if (bits != 0xFFFFFFFFU) {
+        for (int64_t token = begin; token < end; ++token) {
+          logits[token] = (bits >> (token - begin) & 1U) != 0 ? logits[token] : kNever;
+        }
+      }
     }
   }
 
@@ -240,6 +261,23 @@ Sampling::Request& Sampling::request_of(RequestHandle request) {
   return requests_[static_cast<size_t>(request)];
 }
 
+void Sampling::set_rules(RequestHandle request,
+                         int32_t sampler,
+                         const std::shared_ptr<const TokenRulesSource>& rules) {
+  RowState& row = request_of(request).rows.at(static_cast<size_t>(sampler));
+  if (row.guide != nullptr) {
+    return;
+  }
+  if (!has_penalties_) {
+    throw Error(ErrorCode::kUnsupported,
+                str_cat("[resource '", key(), "'] answers of this model cannot be constrained"));
+  }
+  MSTAR_CHECK(row.step == 0, "token rules behind ", row.step, " tokens");
+  auto guide = std::make_shared<Guide>();
+  guide->rules = rules->start();
+  row.guide = std::move(guide);
+}
+
 uint64_t Sampling::num_draws(RequestHandle request, int32_t sampler) const {
   return const_cast<Sampling*>(this)->request_of(request).rows[static_cast<size_t>(sampler)].step;
 }
@@ -276,12 +314,16 @@ void Sampling::reserve(Rows& rows, int64_t num_rows, int64_t num_draws, bool fix
       {rows.capacity * rows.num_draws, static_cast<int64_t>(sizeof(SamplingRow))}, DType::kU8);
   rows.penalties =
       Tensor::zeros({rows.capacity, static_cast<int64_t>(sizeof(PenaltyRow))}, DType::kU8);
+  if (has_penalties_) {
+    rows.masks = Tensor::zeros({rows.capacity, (spec_.vocab_size + 31) / 32}, DType::kI32);
+  }
 }
 
 void Sampling::plan(const SubmoduleStep& step, const StepContext& context) {
   Slot& to = slot(context);
   to.num_resets = 0;
   to.num_marks = 0;
+  to.guided.clear();
   to.undo_rows.assign(undos_.begin(), undos_.end());
   undos_.clear();
   for (Rows& rows : context.leased() ? to.leased : to.eager) {
@@ -334,6 +376,16 @@ void Sampling::plan_entry(const SubmoduleStep& step,
         penalty.frequency_penalty = row.params.frequency_penalty;
       }
       penalty.num_bias = static_cast<int32_t>(row.params.logit_bias.size());
+      if (row.guide != nullptr) {
+        MSTAR_CHECK(own.num_draws == 1, "token rules with ", own.num_draws, " draws a step");
+        penalty.masked = 1;
+        const int64_t num_words = rows.masks.dim(1);
+        to.guided.push_back(
+            {row.guide,
+             resident,
+             row.step,
+             reinterpret_cast<uint32_t*>(rows.masks.data<int32_t>()) + row_index * num_words});
+      }
       if (row.fresh) {
         if (to.num_resets == to.resets.size()) {
           to.resets.emplace_back();
@@ -383,10 +435,30 @@ void Sampling::write_bias(const Reset& reset) {
   }
 }
 
+// Rules hear of a token when the next one is drawn: what was taken back they never hear of.
+void Sampling::fill_mask(const Guided& guided) {
+  Guide& guide = *guided.guide;
+  if (guided.step == 0) {
+    guide.rules->reset();
+    guide.num_accepted = 0;
+  }
+  if (guide.num_accepted < guided.step) {
+    guide.rules->accept(last_.data<int32_t>()[2 * guided.resident]);
+    ++guide.num_accepted;
+  }
+  MSTAR_CHECK(guide.num_accepted == guided.step,
+              "token rules were told ",
+              guide.num_accepted,
+              " tokens of ",
+              guided.step);
+  guide.rules->fill_mask({guided.mask, static_cast<size_t>((spec_.vocab_size + 31) / 32)});
+}
+
 // Rare and small host work on host memory, between two steps: done in place, not enqueued.
 void Sampling::stage(Stream& stream, const StepContext& context) {
   Slot& from = slot(context);
-  if (from.num_resets == 0 && from.undo_rows.empty() && from.num_marks == 0) {
+  if (from.num_resets == 0 && from.undo_rows.empty() && from.num_marks == 0 &&
+      from.guided.empty()) {
     return;
   }
   stream.synchronize();
@@ -419,6 +491,9 @@ void Sampling::stage(Stream& stream, const StepContext& context) {
         flip_bit(bits, token);
       }
     }
+  }
+  for (const Guided& guided : from.guided) {
+    fill_mask(guided);
   }
 }
 
@@ -463,7 +538,8 @@ void Sampling::sample(Stream& stream,
               .counts = counts_.defined() ? counts_.data<int32_t>() : nullptr,
               .last = last_.data<int32_t>(),
               .bias_tokens = bias_tokens_.defined() ? bias_tokens_.data<int32_t>() : nullptr,
-              .bias_values = bias_values_.defined() ? bias_values_.data<float>() : nullptr};
+              .bias_values = bias_values_.defined() ? bias_values_.data<float>() : nullptr,
+              .masks = rows.masks.defined() ? rows.masks.data<int32_t>() : nullptr};
     as_cpu(stream).enqueue(
         "apply_penalties", static_cast<int>(rows.num_rows), params, &Penalties::apply);
   }

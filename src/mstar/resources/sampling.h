@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,7 +15,9 @@ namespace mstar {
 // The samplers of one node. Each request has parameters and a step count per named sampler; the
 // step loop writes them into the slot's rows, the ops read those rows when they run, so that a
 // replayed step samples with new parameters. What penalties need (which tokens were seen, how
-// often) stays resident per request and sampler and is updated in place by the executor.
+// often) stays resident per request and sampler and is updated in place by the executor. Token
+// rules follow the drawn tokens there too: before a step they are told of the last one and fill the
+// row's mask, an input of the step like its parameters.
 // Threads as in Resource; sample() is the executor's.
 class Sampling : public SamplerResource {
  public:
@@ -45,6 +48,10 @@ class Sampling : public SamplerResource {
               Tensor& tokens,
               Tensor& probs) override;
 
+  void set_rules(RequestHandle request,
+                 int32_t sampler,
+                 const std::shared_ptr<const TokenRulesSource>& rules) override;
+
   // Draws so far: the step of the request's next random number.
   uint64_t num_draws(RequestHandle request, int32_t sampler) const;
 
@@ -56,17 +63,27 @@ class Sampling : public SamplerResource {
     float presence_penalty = 0.0F;
     float frequency_penalty = 0.0F;
     int32_t num_bias = 0;
+    int32_t masked = 0;  // 1: only tokens of the row's mask
+  };
+
+  // The rules of one row, and how many of its tokens they were told. The executor's.
+  struct Guide {
+    std::unique_ptr<TokenRules> rules;
+    uint64_t num_accepted = 0;
   };
 
   // One request's state of one named sampler.
   struct RowState {
     SamplingParams params;
     uint64_t step = 0;
-    uint64_t undo = 0;  // draws of the last commit
-    bool fresh = true;  // the resident row holds another request's marks
+    uint64_t undo = 0;               // draws of the last commit
+    bool fresh = true;               // the resident row holds another request's marks
+    std::shared_ptr<Guide> guide{};  // null: no token rules
     bool penalized() const;
 
-    bool needs_resident() const { return penalized() || !params.logit_bias.empty(); }
+    bool needs_resident() const {
+      return penalized() || !params.logit_bias.empty() || guide != nullptr;
+    }
   };
 
   struct Request {
@@ -84,6 +101,7 @@ class Sampling : public SamplerResource {
     bool live = false;  // some row has penalties or bias
     Tensor sampling;    // u8 [draws * capacity, sizeof(SamplingRow)]
     Tensor penalties;   // u8 [capacity, sizeof(PenaltyRow)]
+    Tensor masks;       // i32 [capacity, ceil(vocab / 32)]; undefined where nothing is resident
   };
 
   struct Reset {
@@ -96,6 +114,14 @@ class Sampling : public SamplerResource {
     std::vector<int32_t> tokens;
   };
 
+  // A mask to fill before the step, for the answer's token `step`.
+  struct Guided {
+    std::shared_ptr<Guide> guide;
+    int32_t resident = -1;
+    uint64_t step = 0;
+    uint32_t* mask = nullptr;
+  };
+
   struct Slot {
     std::vector<Rows> leased;  // [samplers]
     std::vector<Rows> eager;
@@ -104,6 +130,7 @@ class Sampling : public SamplerResource {
     std::vector<int32_t> undo_rows;  // resident rows whose last mark goes
     std::vector<Marks> marks;        // prompt tokens to mark
     size_t num_marks = 0;
+    std::vector<Guided> guided;
   };
 
   struct Penalties;  // kernel parameters
@@ -116,6 +143,7 @@ class Sampling : public SamplerResource {
   void plan_entry(const SubmoduleStep& step, const SamplerStep& own, bool leased, Slot& to);
   void plan_marks(const SamplerStep& own, Slot& to);
   void write_bias(const Reset& reset);
+  void fill_mask(const Guided& guided);
 
   SamplerSpec spec_;
   int32_t max_num_requests_;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <memory>
 
 #include "mstar/base/error.h"
 #include "mstar/resources/test_rig.h"
@@ -22,6 +24,42 @@ SamplerSpec spec() {
 
 SamplingRequestConfig config(uint64_t seed, const SamplingParams& params) {
   return {.seed = seed, .params = {params}};
+}
+
+// Rules by the count of tokens: the n-th is at most 2 n, but never the one before.
+class Climbing : public TokenRules {
+ public:
+  void reset() override { told_.clear(); }
+
+  void fill_mask(std::span<uint32_t> mask) override {
+    std::ranges::fill(mask, 0U);
+    for (size_t token = 0; token <= 2 * told_.size(); ++token) {
+      if (told_.empty() || told_.back() != static_cast<int32_t>(token)) {
+        mask[token / 32] |= 1U << token % 32;
+      }
+    }
+  }
+
+  void accept(int32_t token) override { told_.push_back(token); }
+
+ private:
+  std::vector<int32_t> told_;
+};
+
+class ClimbingSource : public TokenRulesSource {
+ public:
+  std::unique_ptr<TokenRules> start() const override { return std::make_unique<Climbing>(); }
+};
+
+// A request whose answer climbs.
+void add_climbing(testing::Rig& rig,
+                  RequestHandle request,
+                  uint64_t seed,
+                  const SamplingParams& params) {
+  auto& sampling = rig.get<Sampling>("sampler");
+  sampling.ingest_request(request, config(seed, params));
+  sampling.set_rules(request, 0, std::make_shared<ClimbingSource>());
+  sampling.set_rules(request, 0, std::make_shared<ClimbingSource>());  // as before
 }
 
 SubmoduleStep declare(const std::vector<RequestHandle>& requests, int32_t sampler = 0) {
@@ -137,6 +175,76 @@ TEST(Sampling, CountsAndBias) {
   EXPECT_EQ(tokens, (std::vector<int64_t>{4, 9, 4, 4}));
 }
 
+TEST(Sampling, TokenRulesDecideWhatMayCome) {
+  testing::Rig rig({{"sampler", spec()}});
+  add_climbing(rig, 0, 1, {.temperature = 0.0F});
+  rig.runner().ingest_request(1, {config(1, {.temperature = 0.0F})});
+  Tensor logits = Tensor::zeros({1, kVocab}, DType::kF32);
+  for (int64_t token = 0; token < kVocab; ++token) {
+    logits.data<float>()[token] = static_cast<float>(token);
+  }
+  const auto greedy = [&] { return draw(rig, declare({0}), logits.copy())[0]; };
+  EXPECT_EQ(greedy(), 0);
+  EXPECT_EQ(greedy(), 2);
+  const StepContext context;
+  EXPECT_EQ(draw(rig, declare({0}), logits.copy(), context)[0], 4);
+  rig.runner().discard(declare({0}), context, 0);
+  EXPECT_EQ(greedy(), 4) << "the rules did not hear of the token that was taken back";
+  EXPECT_EQ(greedy(), 6);
+  rig.get<Sampling>("sampler").reset_request(0, false);
+  EXPECT_EQ(greedy(), 0);
+  // Beside a row without rules, and drawn by chance.
+  Tensor both = Tensor::zeros({2, kVocab}, DType::kF32);
+  both.data<float>()[kVocab + 30] = 1.0F;
+  EXPECT_EQ(draw(rig, declare({0, 1}), both.copy()), (std::vector<int64_t>{1, 30}));
+}
+
+TEST(Sampling, TokenRulesHoldWhateverIsSampled) {
+  for (const SamplingParams& shape : {SamplingParams{.temperature = 1.0F},
+                                      SamplingParams{.temperature = 1.0F, .top_k = 30},
+                                      SamplingParams{.temperature = 5.0F, .top_p = 0.9F},
+                                      SamplingParams{.temperature = 2.0F, .min_p = 0.01F}}) {
+    testing::Rig rig({{"sampler", spec()}});
+    add_climbing(rig, 0, 3, shape);
+    int64_t before = -1;
+    for (int64_t step = 0; step < 15; ++step) {
+      Tensor logits = flat_logits(1);
+      logits.data<float>()[39] = 50.0F;  // never allowed
+      const int64_t token = draw(rig, declare({0}), logits)[0];
+      EXPECT_LE(token, 2 * step);
+      EXPECT_NE(token, before);
+      before = token;
+    }
+  }
+}
+
+TEST(Sampling, ReplayReadsNewMasks) {
+  testing::Rig rig({{"sampler", spec()}});
+  auto& sampling = rig.get<Sampling>("sampler");
+  sampling.build_capture_buffers({.max_bs = 1});
+  sampling.ingest_request(0, config(1, {.temperature = 0.0F}));
+  const StepContext leased{.lease = SlotLease{0, {.bs = 1, .num_tokens = 1}}};
+  Tensor logits = Tensor::zeros({1, kVocab}, DType::kF32);
+  Tensor tokens = Tensor::empty({1}, DType::kI32);
+  Tensor probs;
+  std::unique_ptr<CapturedGraph> graph;
+  ASSERT_TRUE(rig.run(declare({0}), leased, [&](const StepContext& context) {
+    rig.stream().begin_capture();
+    sampling.sample(rig.stream(), context, 0, 0, logits, tokens, probs);
+    graph = rig.stream().end_capture();
+  }));
+  add_climbing(rig, 1, 1, {.temperature = 0.0F});
+  std::vector<int64_t> drawn;
+  for (int step = 0; step < 4; ++step) {
+    for (int64_t token = 0; token < kVocab; ++token) {
+      logits.data<float>()[token] = static_cast<float>(token);
+    }
+    ASSERT_TRUE(rig.run(declare({1}), leased, [&](const StepContext&) { graph->replay(); }));
+    drawn.push_back(tokens.to_ints()[0]);
+  }
+  EXPECT_EQ(drawn, (std::vector<int64_t>{0, 2, 4, 6}));
+}
+
 TEST(Sampling, ReplayReadsNewParametersAndPenalties) {
   testing::Rig rig({{"sampler", spec()}});
   auto& sampling = rig.get<Sampling>("sampler");
@@ -171,6 +279,7 @@ TEST(Sampling, RefusesWhatItCannotDo) {
   refused({.top_k = -1});
   refused({.min_p = std::numeric_limits<float>::quiet_NaN()});
   sampling.ingest_request(0, config(1, {}));
+  EXPECT_THROW(sampling.set_rules(0, 0, std::make_shared<ClimbingSource>()), Error);
   testing::Rig full({{"sampler", spec()}});
   EXPECT_THROW(full.runner().ingest_request(0, {config(1, {.logit_bias = {{kVocab, 1.0F}}})}),
                Error);

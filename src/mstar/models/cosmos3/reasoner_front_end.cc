@@ -7,6 +7,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/base/thread_pool.h"
+#include "mstar/models/common/answer_format.h"
 #include "mstar/models/common/token_logprobs.h"
 #include "mstar/models/cosmos3/client_media.h"
 #include "mstar/models/cosmos3/reasoner_submodule.h"
@@ -202,6 +203,10 @@ ReasonerFrontEnd::ReasonerFrontEnd(const Cosmos3Config& config,
                                    int64_t max_concurrent_requests)
     : config_(config),
       text_(prompts.text()),
+      grammars_(std::make_unique<TokenGrammars>(
+          text_.tokenizer,
+          config.transformer.vocab_size,
+          std::vector<int32_t>{static_cast<int32_t>(config.reasoner->eos_token_id)})),
       encoder_(text_, *config.reasoner, config.tokenizer_folder()),
       max_model_len_(max_model_len),
       max_concurrent_requests_(max_concurrent_requests) {}
@@ -380,6 +385,9 @@ void ReasonerFrontEnd::prepare(const ModelRequest& request,
   out.max_tokens = std::min(parameters.at("max_tokens").get_int(), max_model_len_ - num_prompt);
   out.stop_strings = stop_strings(parameters);
   out.values.set(kReasonerRequest, ReasonerRequestPtr(std::move(conversation)));
+  if (AnswerRules rules = answer_rules(parameters, *grammars_)) {
+    out.values.set(kAnswerRules, std::move(rules));
+  }
   KVRequestConfig kv;
   kv.needed_labels = {kReasonerLabel};
   kv.max_tokens = num_prompt + out.max_tokens;

@@ -13,6 +13,7 @@
 #include "mstar/models/cosmos3/config.h"
 #include "mstar/models/cosmos3/prompt.h"
 #include "mstar/models/cosmos3/reasoner_prompt.h"
+#include "mstar/text/constrain/token_guide.h"
 
 namespace mstar::cosmos3 {
 
@@ -55,6 +56,7 @@ class ReasonerFrontEnd {
 
   const Cosmos3Config& config_;
   const TextFrontEnd& text_;
+  const std::unique_ptr<TokenGrammars> grammars_;  // thread-safe
   ReasonerPromptEncoder encoder_;
   int64_t max_model_len_;
   int64_t max_concurrent_requests_;

@@ -9,6 +9,7 @@
 #include "mstar/base/error.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/kernels/ops/embedding.h"
+#include "mstar/models/common/answer_format.h"
 #include "mstar/models/cosmos3/reasoner_prompt.h"
 
 namespace mstar::cosmos3 {
@@ -103,6 +104,9 @@ std::unique_ptr<NodeInputs> Cosmos3ReasonerSubmodule::prepare_inputs(
   prepared->input_seq_len = prepared->input_ids.dim(0);
   if (graph_walk == kDecodeWalk) {
     return prepared;
+  }
+  if (const auto* rules = info.values.find<AnswerRules>(kAnswerRules)) {
+    sampler_->set_rules(info.handle, 0, *rules);
   }
   PromptPart part{.request = info.values.at<ReasonerRequestPtr>(kReasonerRequest),
                   .prompt = prepared->input_ids,

@@ -7,6 +7,7 @@
 #include "mstar/base/str_cat.h"
 #include "mstar/base/text_file.h"
 #include "mstar/kernels/cpu/isa.h"
+#include "mstar/models/common/answer_format.h"
 #include "mstar/models/common/token_logprobs.h"
 #include "mstar/models/llama/submodule.h"
 
@@ -121,6 +122,8 @@ std::unique_ptr<Model> LlamaModel::open(const std::string& path, const Json& mod
   std::ranges::sort(model->stop_token_ids_);
   const auto rest = std::ranges::unique(model->stop_token_ids_);
   model->stop_token_ids_.erase(rest.begin(), rest.end());
+  model->grammars_ = std::make_unique<TokenGrammars>(
+      model->text_.tokenizer, model->config_.vocab_size, model->stop_token_ids_);
   model->describe(model_kwargs);
   return model;
 }
@@ -329,6 +332,9 @@ PreparedRequest LlamaModel::process_prompt(const ModelRequest& request) const {
   out.values.set(kStopTokenIds, sampling.ignore_eos ? std::vector<int32_t>() : stop_token_ids_);
   if (const Json* top = parameters.find("logprobs")) {
     out.values.set(kNumLogprobs, static_cast<int32_t>(top->get_int()));
+  }
+  if (AnswerRules rules = answer_rules(parameters, *grammars_)) {
+    out.values.set(kAnswerRules, std::move(rules));
   }
   KVRequestConfig kv;
   kv.max_tokens = num_prompt + out.max_tokens;

@@ -7,6 +7,7 @@
 #include "mstar/engine/model.h"
 #include "mstar/models/common/text_front_end.h"
 #include "mstar/models/llama/config.h"
+#include "mstar/text/constrain/token_guide.h"
 
 namespace mstar::llama {
 
@@ -51,6 +52,7 @@ class LlamaModel : public Model {
   LlamaConfig config_;
   TextFrontEnd text_;
   std::vector<int32_t> stop_token_ids_;
+  std::unique_ptr<TokenGrammars> grammars_;  // thread-safe
   SamplingParams default_sampling_;
   int64_t max_model_len_ = 0;
   ModelDescription description_;

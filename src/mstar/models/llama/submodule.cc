@@ -8,6 +8,7 @@
 #include "mstar/base/check.h"
 #include "mstar/base/str_cat.h"
 #include "mstar/kernels/ops/embedding.h"
+#include "mstar/models/common/answer_format.h"
 
 namespace mstar::llama {
 
@@ -48,6 +49,9 @@ std::unique_ptr<NodeInputs> LlamaSubmodule::prepare_inputs(std::string_view,
   auto prepared = std::make_unique<ARNodeInputs>();
   prepared->input_ids = inputs.tensor("text_inputs");
   if (info.graph_walk == "prefill") {
+    if (const auto* rules = info.values.find<AnswerRules>(kAnswerRules)) {
+      sampler_->set_rules(info.handle, 0, *rules);
+    }
     prepared->kwargs.set(kPrompt, prepared->input_ids);
   }
   // Tokens that the prefix cache already holds are not computed again.
