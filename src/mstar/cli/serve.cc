@@ -94,6 +94,15 @@ std::vector<Flag> serve_flags() {
        .help = "where file: media may lie; nowhere when not given"},
       {.name = "max-media-mb", .value = "MB", .fallback = "64", .help = "largest of such media"},
       {.name = "media-timeout", .value = "SECONDS", .fallback = "10", .help = "for fetching one"},
+      {.name = "image-store-mb",
+       .value = "MB",
+       .fallback = "256",
+       .help = "of pictures kept for response_format url; 0: none"},
+      {.name = "image-store-count", .value = "N", .fallback = "1024", .help = "of such pictures"},
+      {.name = "image-store-seconds",
+       .value = "SECONDS",
+       .fallback = "3600",
+       .help = "that such a picture is kept"},
       {.name = "request-timeout",
        .value = "SECONDS",
        .fallback = "0",
@@ -157,6 +166,9 @@ ApiOptions read_api_options(const Flags& flags) {
   options.version = version_text();
   options.max_choices = flags.get_int("max-choices", 1, 4096);
   options.media = read_media_options(flags);
+  options.images.max_bytes = static_cast<size_t>(flags.get_int("image-store-mb", 0, 65536)) << 20;
+  options.images.max_count = static_cast<size_t>(flags.get_int("image-store-count", 1, 1 << 20));
+  options.images.max_age = std::chrono::seconds(flags.get_int("image-store-seconds", 1, 7 * 86400));
   if (flags.has("metrics-compat")) {
     if (flags.get("metrics-compat") != "vllm") {
       throw Error(ErrorCode::kInvalidArgument,

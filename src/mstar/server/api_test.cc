@@ -352,6 +352,123 @@ TEST(Server, ASlowReaderPausesOnlyItself) {
   EXPECT_TRUE(tail.ends_with("data: [DONE]\n\n"));
 }
 
+HttpCall images_by_url(int count) {
+  return {.method = "POST",
+          .path = "/v1/images/generations",
+          .headers = {{"Content-Type", "application/json"}},
+          .body = str_cat(R"({"prompt":"a cat","response_format":"url","n":)", count, "}")};
+}
+
+// The path of each URL of an answer.
+std::vector<std::string> image_paths(const HttpResponse& answer) {
+  std::vector<std::string> paths;
+  const Json document = Json::parse(answer.body, "answer");
+  for (const Json& entry : document.at("data").get_array()) {
+    const std::string& url = entry.at("url").get_string();
+    EXPECT_EQ(url.rfind("http://127.0.0.1:", 0), 0U) << url;
+    paths.push_back(url.substr(url.find('/', 7)));
+  }
+  return paths;
+}
+
+TEST(Server, PicturesCanBeFetchedByUrl) {
+  TestServer server({"key"}, {}, {.images = {.max_count = 3}});
+  server.set_ready();
+  const HttpHeaders key = {{"Authorization", "Bearer key"}};
+  const auto get = [&](const std::string& path, const char* method = "GET") {
+    return server.call({.method = method, .path = path, .headers = key});
+  };
+  HttpCall call = images_by_url(2);
+  call.headers.add("Authorization", "Bearer key");
+  const std::vector<std::string> paths = image_paths(server.call(call));
+  ASSERT_EQ(paths.size(), 2U);
+  EXPECT_NE(paths[0], paths[1]);
+  const HttpResponse picture = get(paths[0]);
+  EXPECT_EQ(picture.status, 200);
+  EXPECT_EQ(picture.headers.get("Content-Type"), "image/png");
+  EXPECT_EQ(picture.body, "\x89PNG fake");
+  const HttpResponse head = get(paths[0], "HEAD");
+  EXPECT_EQ(head.status, 200);
+  EXPECT_EQ(head.headers.get("Content-Length"), std::to_string(picture.body.size()));
+  EXPECT_EQ(head.body, "");
+  EXPECT_EQ(server.call({.path = paths[0]}).status, 401) << "guarded as every route";
+  EXPECT_EQ(get(paths[0], "DELETE").status, 405);
+  EXPECT_NE(get("/metrics").body.find("\nmstar_stored_images 2\n"), std::string::npos);
+  EXPECT_NE(get("/metrics").body.find("\nmstar_stored_image_bytes 18\n"), std::string::npos);
+  EXPECT_EQ(image_paths(server.call(call)).size(), 2U);
+  const HttpResponse gone = get(paths[0]);
+  EXPECT_EQ(gone.status, 404);
+  EXPECT_NE(gone.body.find("image_not_found"), std::string::npos);
+  EXPECT_EQ(get(paths[1]).status, 200);
+  EXPECT_NE(get("/metrics").body.find("\nmstar_stored_images_dropped_total 1\n"),
+            std::string::npos);
+}
+
+TEST(Server, PicturesAreKeptOnlyIfTheOperatorWants) {
+  TestServer server({}, {}, {.images = {.max_bytes = 0}});
+  server.set_ready();
+  const HttpResponse refused = server.call(images_by_url(1));
+  EXPECT_EQ(refused.status, 400);
+  EXPECT_NE(refused.body.find("--image-store-mb"), std::string::npos);
+}
+
+// Wherever a request may name media, the same rules hold.
+TEST(Server, MediaAreFetchedByTheSameRulesEverywhere) {
+  ApiOptions listed;
+  listed.media.allowed_domains = {"127.0.0.1", "localhost", "media.example"};
+  TestServer open({}, {}, std::move(listed));
+  TestServer closed;
+  open.set_ready();
+  closed.set_ready();
+
+  struct Asked {
+    std::string path;
+    std::string type;
+    std::string before;
+    std::string behind;
+  };
+
+  const std::string form = "application/x-www-form-urlencoded";
+  const std::string json = "application/json";
+  const std::vector<Asked> routes = {
+      {"/v1/chat/completions",
+       json,
+       R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":")",
+       R"("}}]}]})"},
+      {"/v1/images/edits", json, R"({"prompt":"a","image":")", R"("})"},
+      {"/v1/images/edits", json, R"({"prompt":"a","image":[{"image_url":")", R"("}]})"},
+      {"/v1/videos", json, R"({"prompt":"a","input_reference":")", R"("})"},
+      {"/v1/videos/sync", json, R"({"prompt":"a","input_reference":{"url":")", R"("}})"},
+      {"/v1/videos/generations", json, R"({"prompt":"a","image":")", R"("})"},
+      {"/v1/videos/generations", form, "prompt=a&image=", ""},
+      {"/v1/audio/transcriptions", json, R"({"file":")", R"("})"},
+      {"/generate", form, "text=a&files=", ""},
+  };
+  const auto ask = [](const TestServer& server, const Asked& route, const std::string& url) {
+    return server.call({.method = "POST",
+                        .path = route.path,
+                        .headers = {{"Content-Type", route.type}},
+                        .body = str_cat(route.before, url, route.behind)});
+  };
+  for (const Asked& route : routes) {
+    const HttpResponse off = ask(closed, route, "http://media.example/a.png");
+    EXPECT_EQ(off.status, 400) << route.path << off.body;
+    EXPECT_NE(off.body.find("fetching remote media is off"), std::string::npos) << off.body;
+    const HttpResponse other = ask(open, route, "http://other.example/a.png");
+    EXPECT_EQ(other.status, 400) << route.path;
+    EXPECT_NE(other.body.find("is not one that media are fetched from"), std::string::npos)
+        << other.body;
+    for (const char* url : {"http://127.0.0.1:1/a.png", "http://localhost:1/a.png"}) {
+      const HttpResponse inside = ask(open, route, url);
+      EXPECT_EQ(inside.status, 400) << route.path;
+      EXPECT_NE(inside.body.find("public"), std::string::npos) << inside.body;
+    }
+    const HttpResponse file = ask(open, route, "file:///etc/passwd");
+    EXPECT_EQ(file.status, 400) << route.path;
+    EXPECT_NE(file.body.find("local files are not read"), std::string::npos) << file.body;
+  }
+}
+
 TEST(Server, DeletingAVideoStopsIt) {
   TestServer server;
   server.set_ready();

@@ -8,7 +8,7 @@
 namespace mstar {
 
 ServerContext::ServerContext(ApiOptions options)
-    : options_(std::move(options)), media_(options_.media) {}
+    : options_(std::move(options)), media_(options_.media), images_(options_.images) {}
 
 void ServerContext::set_backend(std::shared_ptr<Backend> backend) {
   const std::lock_guard lock(mutex_);

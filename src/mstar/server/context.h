@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "mstar/server/backend.h"
+#include "mstar/server/image_store.h"
 #include "mstar/server/media_access.h"
 #include "mstar/server/metrics.h"
 
@@ -21,6 +22,7 @@ struct ApiOptions {
   int64_t max_stored_jobs = 64;
   size_t max_stored_bytes = size_t{1} << 30;
   MediaAccessOptions media{};
+  ImageStoreOptions images{};
   bool vllm_metrics = false;  // /metrics has vLLM's names too
 };
 
@@ -34,6 +36,9 @@ class ServerContext {
   Metrics& metrics() { return metrics_; }
 
   const MediaAccess& media() const { return media_; }
+
+  // Pictures that were answered by URL.
+  ImageStore& images() { return images_; }
 
   // Before this, requests are told that the model is loading.
   void set_backend(std::shared_ptr<Backend> backend);
@@ -59,6 +64,7 @@ class ServerContext {
  private:
   const ApiOptions options_;
   const MediaAccess media_;
+  ImageStore images_;
   Metrics metrics_;
   std::atomic<bool> draining_ = false;
   mutable std::mutex mutex_;

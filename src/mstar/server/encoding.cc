@@ -95,6 +95,14 @@ MediaItem checked_item(std::string bytes, Modality expected, std::string_view wh
                 str_cat("[request] \"", where, "\": the media is empty"));
   }
   const Modality found = modality_by_content(bytes);
+  if (expected == Modality::kNone) {
+    if (found == Modality::kNone) {
+      throw Error(
+          ErrorCode::kUnsupportedMedia,
+          str_cat("[request] \"", where, "\": this is no image, audio or video that is read here"));
+    }
+    expected = found;
+  }
   if (found != Modality::kNone && found != expected) {
     throw Error(ErrorCode::kUnsupportedMedia,
                 str_cat("[request] \"",

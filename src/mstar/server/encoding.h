@@ -22,8 +22,8 @@ Modality media_modality(std::string_view bytes, std::string_view name);
 std::string media_format(std::string_view bytes);
 
 // One media item of a JSON request: a data: URI (any letter case), of the modality the field asks
-// for. Throws Error(kInvalidArgument) for http(s): (fetching is off), file: and everything else,
-// Error(kUnsupportedMedia) when the bytes are something else.
+// for (kNone: of any, as the bytes say). Throws Error(kInvalidArgument) for http(s): (fetching is
+// off), file: and everything else, Error(kUnsupportedMedia) when the bytes are something else.
 MediaItem media_from_uri(std::string_view uri, Modality expected, std::string_view where);
 
 // The same from the bytes themselves.

@@ -84,6 +84,7 @@ ChatMessage make_message(const ModelRequest& request,
 
 GenerateRequest parse_generate(const HttpRequest& http,
                                const ModelDescription& model,
+                               const MediaAccess& access,
                                const std::string& fresh_id) {
   GenerateRequest out;
   ModelRequest& request = out.request;
@@ -94,7 +95,11 @@ GenerateRequest parse_generate(const HttpRequest& http,
   for (FormField& field : parse_form(http)) {
     if (field.name == "files" || field.name == "files[]") {
       const std::string where = str_cat("files[", request.media.size(), "]");
-      request.media.push_back(media_from_upload(std::move(field.data), field.file_name, where));
+      // A text field names the media, an upload carries it.
+      request.media.push_back(
+          !field.is_file && MediaAccess::is_uri(field.data)
+              ? access.get(field.data, Modality::kNone, where)
+              : media_from_upload(std::move(field.data), field.file_name, where));
       check_input_modality(model, request.media.back().modality);
     } else if (field.name == "text") {
       text = std::move(field.data);
@@ -230,7 +235,8 @@ void generate(ServerContext& context,
               const HttpRequest& request,
               const std::shared_ptr<ResponseWriter>& writer) {
   const auto backend = context.backend();
-  GenerateRequest parsed = parse_generate(request, backend->description(), context.new_id("req-"));
+  GenerateRequest parsed =
+      parse_generate(request, backend->description(), context.media(), context.new_id("req-"));
   std::shared_ptr<Answer> answer;
   if (parsed.streaming) {
     answer = std::make_shared<GenerateStream>(context, writer);

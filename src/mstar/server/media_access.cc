@@ -1,6 +1,7 @@
 #include "mstar/server/media_access.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "mstar/base/error.h"
@@ -96,6 +97,18 @@ MediaItem MediaAccess::get(std::string_view uri, Modality expected, std::string_
     return media_from_bytes(read_local(uri, where), expected, where);
   }
   return media_from_uri(uri, expected, where);
+}
+
+bool MediaAccess::is_uri(std::string_view text) {
+  text = trim(text);
+  return std::ranges::any_of(std::array<std::string_view, 4>{"data:", "http:", "https:", "file:"},
+                             [&](std::string_view scheme) { return has_scheme(text, scheme); });
+}
+
+MediaItem MediaAccess::get_or_base64(std::string_view text,
+                                     Modality expected,
+                                     std::string_view where) const {
+  return is_uri(text) ? get(text, expected, where) : media_from_base64(text, expected, where);
 }
 
 }  // namespace mstar

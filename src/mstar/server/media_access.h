@@ -24,10 +24,17 @@ class MediaAccess {
   // Throws Error(kInvalidArgument) when the folder is none.
   explicit MediaAccess(MediaAccessOptions options);
 
-  // The media item behind the URI, of the modality the field asks for. Throws
+  // The media item behind the URI, of the modality the field asks for (kNone: any, by content).
+  // Throws
   // Error(kInvalidArgument) for what is not allowed or not there, and what fetch_url() and
   // media_from_uri() throw; `where` names the request's field.
   MediaItem get(std::string_view uri, Modality expected, std::string_view where) const;
+
+  // The same; text without a scheme is bare base64.
+  MediaItem get_or_base64(std::string_view text, Modality expected, std::string_view where) const;
+
+  // Whether a text begins with one of the schemes that get() knows.
+  static bool is_uri(std::string_view text);
 
  private:
   bool is_allowed(std::string_view host) const;

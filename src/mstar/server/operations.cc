@@ -85,6 +85,19 @@ void metrics(ServerContext& context, const HttpRequest&, Writer writer) {
            "gauge",
            "1 while requests are taken.",
            context.unready_reason().empty() ? 1.0 : 0.0);
+  const ImageStore::Stats images = context.images().stats();
+  text.add("mstar_stored_images",
+           "gauge",
+           "Pictures that can be fetched by URL.",
+           static_cast<double>(images.num_images));
+  text.add("mstar_stored_image_bytes",
+           "gauge",
+           "Bytes of those pictures.",
+           static_cast<double>(images.size_bytes));
+  text.add("mstar_stored_images_dropped_total",
+           "counter",
+           "Pictures that went for age or room.",
+           static_cast<double>(images.num_dropped));
   if (const auto backend = context.find_backend()) {
     backend->append_metrics(text);
     if (context.options().vllm_metrics) {

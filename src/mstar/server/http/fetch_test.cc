@@ -202,6 +202,10 @@ TEST(MediaAccess, FetchesFromListedHosts) {
   options.fetch = local();
   const MediaAccess access(options);
   EXPECT_EQ(*access.get(site.url("/a.png"), Modality::kImage, "f").bytes, kPng);
+  EXPECT_EQ(access.get(site.url("/a.png"), Modality::kNone, "f").modality, Modality::kImage);
+  EXPECT_EQ(*access.get_or_base64(site.url("/a.png"), Modality::kImage, "f").bytes, kPng);
+  EXPECT_EQ(*access.get_or_base64(encode_base64(kPng), Modality::kImage, "f").bytes, kPng);
+  EXPECT_THROW(MediaAccess().get_or_base64(site.url("/a.png"), Modality::kImage, "f"), Error);
   EXPECT_THROW(access.get(site.other_host_url("/a.png"), Modality::kImage, "f"), Error);
   EXPECT_THROW(access.get("http://badexample.org/", Modality::kImage, "f"), Error);
   try {

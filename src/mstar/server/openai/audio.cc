@@ -56,8 +56,11 @@ HttpResponse speech_document(const Outcome& outcome, AudioFormat format) {
 void speech(ServerContext& context, const HttpRequest& http, Writer writer) {
   const auto backend = context.backend();
   check_output_modality(backend->description(), Modality::kAudio);
-  MediaRequest parsed = parse_media_request(
-      http, backend->description(), {.prompt = "input", .media = {}, .output = Modality::kAudio});
+  MediaRequest parsed =
+      parse_media_request(http,
+                          backend->description(),
+                          context.media(),
+                          {.prompt = "input", .media = {}, .output = Modality::kAudio});
   context.check_model(*backend, parsed.model);
   const std::optional<AudioFormat> format =
       parse_audio_format(parsed.response_format.empty() ? "wav" : parsed.response_format);
@@ -231,6 +234,7 @@ void transcriptions(ServerContext& context, const HttpRequest& http, const Write
   MediaRequest parsed =
       parse_media_request(http,
                           backend->description(),
+                          context.media(),
                           {.needs_prompt = false, .media = {"file"}, .output = Modality::kText});
   context.check_model(*backend, parsed.model);
   if (parsed.request.media.size() != 1) {

@@ -34,7 +34,9 @@ Modality expected_modality(std::string_view name) {
 
 // A form's text as the JSON value that the field has elsewhere.
 Json form_value(const FormField& field, const ModelDescription& model) {
-  if (const RequestParameter* parameter = model.parameters.find(field.name)) {
+  // These routes have a response_format of their own: a word.
+  const RequestParameter* parameter = model.parameters.find(field.name);
+  if (parameter != nullptr && field.name != "response_format") {
     return parse_parameter(*parameter, field.data);
   }
   if (field.name == "n" || field.name == "output_compression") {
@@ -52,26 +54,34 @@ Json form_value(const FormField& field, const ModelDescription& model) {
   return field.data;
 }
 
-void add_json_media(std::string_view name, const Json& value, ModelRequest& out) {
+// A URI, bare base64, {"url": …} or {"image_url": …}, or a list of them.
+void add_json_media(std::string_view name,
+                    const Json& value,
+                    const MediaAccess& access,
+                    ModelRequest& out) {
   if (value.is_array()) {
     for (const Json& one : value.get_array()) {
-      add_json_media(name, one, out);
+      add_json_media(name, one, access, out);
     }
     return;
   }
-  const Json* uri = value.is_object() ? value.find("url") : &value;
+  const Json* uri = &value;
+  if (value.is_object()) {
+    uri = value.contains("url") ? value.find("url") : value.find("image_url");
+  }
   if (uri != nullptr && value.is_object() && !uri->is_string()) {
     uri = nullptr;
   }
   if (uri == nullptr || !uri->is_string()) {
     fail_field(name, "expected a data: URI");
   }
-  out.media.push_back(media_from_base64(uri->get_string(), expected_modality(name), name));
+  out.media.push_back(access.get_or_base64(uri->get_string(), expected_modality(name), name));
 }
 
 // The request's fields as one object; media go to `out`.
 Json read_fields(const HttpRequest& http,
                  const ModelDescription& model,
+                 const MediaAccess& access,
                  const MediaFields& fields,
                  ModelRequest& out) {
   Json body = Json::object();
@@ -82,7 +92,7 @@ Json read_fields(const HttpRequest& http,
         const std::string where = field.name;
         out.media.push_back(media_from_upload(std::move(field.data), field.file_name, where));
       } else if (is_media_field(field.name, fields)) {
-        add_json_media(field.name, Json(field.data), out);
+        add_json_media(field.name, Json(field.data), access, out);
       } else if (body.contains(field.name)) {
         fail_field(field.name, "is given twice");
       } else {
@@ -96,7 +106,7 @@ Json read_fields(const HttpRequest& http,
     if (!is_media_field(name, fields)) {
       body.set(name, value);
     } else if (!value.is_null()) {
-      add_json_media(name, value, out);
+      add_json_media(name, value, access, out);
     }
   }
   return body;
@@ -152,10 +162,11 @@ void spread_size(const ModelDescription& model, Json& body) {
 
 MediaRequest parse_media_request(const HttpRequest& http,
                                  const ModelDescription& model,
+                                 const MediaAccess& access,
                                  const MediaFields& fields) {
   MediaRequest out;
   check_output_modality(model, fields.output);
-  Json body = read_fields(http, model, fields, out.request);
+  Json body = read_fields(http, model, access, fields, out.request);
   for (const MediaItem& media : out.request.media) {
     check_input_modality(model, media.modality);
   }

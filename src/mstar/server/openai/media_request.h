@@ -5,6 +5,7 @@
 
 #include "mstar/engine/model.h"
 #include "mstar/server/http/message.h"
+#include "mstar/server/media_access.h"
 
 namespace mstar {
 
@@ -23,7 +24,7 @@ struct MediaRequest {
 struct MediaFields {
   std::string_view prompt = "prompt";
   bool needs_prompt = true;
-  std::vector<std::string_view> media;  // uploads, or data: URIs in JSON
+  std::vector<std::string_view> media;  // uploads, or URIs that MediaAccess allows
   Modality output = Modality::kImage;
   int64_t max_choices = 1;
 };
@@ -32,6 +33,7 @@ struct MediaFields {
 // where it has no size of its own, and "auto" is absent. Throws Error naming the field.
 MediaRequest parse_media_request(const HttpRequest& http,
                                  const ModelDescription& model,
+                                 const MediaAccess& media,
                                  const MediaFields& fields);
 
 }  // namespace mstar

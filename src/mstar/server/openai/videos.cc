@@ -19,6 +19,7 @@ MediaRequest parse_video(ServerContext& context, const Backend& backend, const H
   MediaRequest parsed = parse_media_request(
       http,
       backend.description(),
+      context.media(),
       {.media = {"input_reference", "image", "video"}, .output = Modality::kVideo});
   context.check_model(backend, parsed.model);
   if (!parsed.output_format.empty() && parsed.output_format != "mp4") {
