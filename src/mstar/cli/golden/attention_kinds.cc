@@ -1,6 +1,8 @@
 // Attention layers and decoder layers over the paged cache.
 #include <algorithm>
 
+#include "mstar/base/error.h"
+#include "mstar/base/str_cat.h"
 #include "mstar/cli/golden/registry.h"
 #include "mstar/cli/golden/resource_rig.h"
 #include "mstar/components/cross_attention.h"
@@ -54,6 +56,25 @@ ResourceRig::Specs resource_specs(const Attention::Config& config, DType dtype) 
   return specs;
 }
 
+// Lengths of the sequences whose rows x packs.
+std::vector<int64_t> sequence_lens(const GoldenCase& golden) {
+  const std::vector<int64_t> lens = golden.get_ints("seq_lens");
+  const int64_t rows = golden.tensor("x").dim(0);
+  int64_t total = 0;
+  for (const int64_t len : lens) {
+    total = len < 0 || len > rows ? -1 : total + len;
+    if (total < 0 || total > rows) {
+      break;
+    }
+  }
+  if (lens.empty() || total != rows) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        str_cat("[", golden.name, "] \"seq_lens\" do not add up to the ", rows, " rows of x"));
+  }
+  return lens;
+}
+
 // Rows [begin, end) of every sequence, packed; `lens` are the sequences' whole lengths.
 struct Chunk {
   std::vector<int64_t> begin;
@@ -88,7 +109,7 @@ class LayerRun {
            CaseResult& result,
            const Attention::Config& config)
       : golden_(golden), context_(context), result_(result), config_(config) {
-    lens_ = golden.get_ints("seq_lens");
+    lens_ = sequence_lens(golden);
   }
 
   template <typename Layer>
@@ -276,7 +297,7 @@ void run_gated_decoder_layer(const GoldenCase& golden, RunContext& context, Case
       norm());
   load_weights(golden, layer, context);
   // Sequences of different lengths: every token brings its own condition row.
-  const std::vector<int64_t> lens = golden.get_ints("seq_lens");
+  const std::vector<int64_t> lens = sequence_lens(golden);
   ResourceRig rig(resource_specs(config, golden.tensor("x").dtype()),
                   static_cast<int>(lens.size()));
   layer.bind_resources(rig.resources());

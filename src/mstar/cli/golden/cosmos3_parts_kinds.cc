@@ -141,11 +141,12 @@ void run_unipc(const GoldenCase& golden, RunContext& context, CaseResult& result
       golden.get_string("schedule"), golden.get_int("steps"), golden.get_double("shift"));
   result.expect("out.sigmas", vector_of(schedule.sigmas));
   result.expect("out.timesteps", vector_of(schedule.timesteps).to(DType::kI64));
-  const Tensor velocities = golden.tensor("in.velocities").to(DType::kF32);
-  Tensor x = golden.tensor("in.x").to(DType::kF32).copy();
+  const Tensor velocities = golden.tensor("in.velocities");  // f32, or all of the case in bf16
+  Tensor x = golden.tensor("in.x").copy();
   Tensor samples = Tensor::empty({schedule.num_steps() + 1, x.dim(0), x.dim(1)}, DType::kF32);
   const auto keep = [&](int64_t index) {
-    std::copy_n(x.data<float>(), x.num_elements(), samples.select(0, index).data<float>());
+    const Tensor wide = x.to(DType::kF32);
+    std::copy_n(wide.data<float>(), wide.num_elements(), samples.select(0, index).data<float>());
   };
   keep(0);
   UniPC solver(schedule);

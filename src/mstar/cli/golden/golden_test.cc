@@ -92,6 +92,36 @@ TEST_F(GoldenTest, CountsWhatPassesAndWhatDoesNot) {
   }
 }
 
+// A wrong case fails and says why; it is no bug of the ops.
+TEST_F(GoldenTest, SizesThatDoNotFitFailTheCase) {
+  const Tensor heads = Tensor::zeros({2, 1, 4}, DType::kF32);
+  write_safetensors(folder_ + "/rope.safetensors",
+                    {{"q", heads}, {"k", heads}, {"positions", Tensor::zeros({2}, DType::kI64)}});
+  for (const char* head_dim : {"6", "-1", "0"}) {
+    run(record(
+        "rope_a", "rope.safetensors", str_cat(R"({"rope_theta":100,"head_dim":)", head_dim, "}")));
+    EXPECT_NE(text_.find("FAIL rope_a: [rope_a] head_dim"), std::string::npos) << text_;
+  }
+  const auto zeros = [](int64_t rows) { return Tensor::zeros({rows, 8}, DType::kF32); };
+  write_safetensors(folder_ + "/rows.safetensors",
+                    {{"x", zeros(3)},
+                     {"q_proj.weight", zeros(8)},
+                     {"k_proj.weight", zeros(4)},
+                     {"v_proj.weight", zeros(4)},
+                     {"o_proj.weight", zeros(8)}});
+  for (const char* lens : {"[2,2]", "[4294967296]", "[-1,4]", "[]"}) {
+    run(record("attention_a",
+               "rows.safetensors",
+               str_cat(R"({"class":"Attention","hidden_size":8,"num_heads":2,"num_kv_heads":1,)",
+                       R"("head_dim":4,"pos_key":null,"seq_lens":)",
+                       lens,
+                       "}"),
+               R"(,"q_proj.weight":{"role":"weight"},"k_proj.weight":{"role":"weight"},)"
+               R"("v_proj.weight":{"role":"weight"},"o_proj.weight":{"role":"weight"})"));
+    EXPECT_NE(text_.find("do not add up to the 3 rows"), std::string::npos) << text_;
+  }
+}
+
 TEST_F(GoldenTest, SelectsByPattern) {
   const std::string records = str_cat(
       record("activation_a", "good.safetensors"), ",", record("activation_b", "wrong.safetensors"));

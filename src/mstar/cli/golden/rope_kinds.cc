@@ -50,8 +50,32 @@ RopeConfig config_of(const GoldenCase& golden) {
   return config;
 }
 
+// Sizes that the ops take for granted: a case that has others is a wrong case.
+void check_sizes(const GoldenCase& golden, const RopeConfig& config) {
+  const int64_t rotary_dim = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+  bool fits = config.head_dim > 0 && config.rotary_dim >= 0 && rotary_dim % 2 == 0 &&
+              rotary_dim <= config.head_dim;
+  const Tensor positions = golden.tensor("positions");
+  for (const char* name : {"q", "k"}) {
+    const Tensor x = golden.tensor(name);
+    fits = fits && x.num_dims() == 3 && x.dim(2) == config.head_dim && positions.num_dims() > 0 &&
+           x.dim(0) == positions.dim(-1);
+  }
+  if (!fits) {
+    throw Error(ErrorCode::kInvalidArgument,
+                str_cat("[",
+                        golden.name,
+                        "] head_dim ",
+                        config.head_dim,
+                        " with rotary_dim ",
+                        config.rotary_dim,
+                        ", expected those of q and k, and a position for each of their rows"));
+  }
+}
+
 void run_rope(const GoldenCase& golden, RunContext& context, CaseResult& result) {
   const RopeConfig config = config_of(golden);
+  check_sizes(golden, config);
   const Tensor inv_freq = rope_inv_freq(config);
   const Tensor positions = golden.tensor("positions");
   const Shape shape{positions.dim(-1), inv_freq.dim(0)};

@@ -1,9 +1,12 @@
 #include "mstar/models/cosmos3/scheduler.h"
 
 #include <cmath>
+#include <initializer_list>
 
 #include "mstar/base/check.h"
+#include "mstar/kernels/ops/activation.h"
 #include "mstar/models/cosmos3/elementwise.h"
+#include "mstar/tensor/float16.h"
 
 namespace mstar::cosmos3 {
 
@@ -42,6 +45,45 @@ Schedule shifted(std::vector<double> sigmas, double shift, int64_t num_train) {
     sigmas.front() -= 1e-6;
   }
   return make_schedule(sigmas, num_train);
+}
+
+Tensor widened(Stream& stream, const Tensor& x) {
+  Tensor out = stream.empty(x.shape(), DType::kF32);
+  ops::copy(stream, x, out);
+  return out;
+}
+
+// x, its values those that bf16 has.
+Tensor rounded(Stream& stream, const Tensor& x) {
+  Tensor narrow = stream.empty(x.shape(), DType::kBF16);
+  ops::copy(stream, x, narrow);
+  return widened(stream, narrow);
+}
+
+// The sum of the terms as torch makes it of bf16 tensors, from left to right: the factor is
+// rounded, then the product, then the sum.
+Tensor rounded_sum(Stream& stream, std::initializer_list<Term> terms) {
+  Tensor sum;
+  for (const Term& term : terms) {
+    const float factor = to_float(to_bfloat16(term.factor));
+    Tensor product = stream.empty(term.x.shape(), DType::kF32);
+    combine(stream, {{factor, term.x}}, product);
+    product = rounded(stream, product);
+    if (sum.defined()) {
+      Tensor both = stream.empty(product.shape(), DType::kF32);
+      combine(stream, {{1.0F, sum}, {1.0F, product}}, both);
+      product = rounded(stream, both);
+    }
+    sum = product;
+  }
+  return sum;
+}
+
+// A divisor stays f32.
+Tensor rounded_quotient(Stream& stream, const Tensor& x, float divisor) {
+  Tensor out = stream.empty(x.shape(), DType::kF32);
+  combine(stream, {{1.0F / divisor, x}}, out);
+  return rounded(stream, out);
 }
 
 }  // namespace
@@ -103,8 +145,15 @@ Tensor UniPC::correct(Stream& stream, const Tensor& x0, const Tensor& sample) co
   const float phi = std::expm1(-h);
   const float scale = (1.0F - sigma) * phi;
   const float keep = sigma / schedule_.sigmas[now - 1];
+  const bool rounds = sample.dtype() == DType::kBF16;
   Tensor out = stream.empty(sample.shape(), DType::kF32);
   if (order_ == 1) {
+    if (rounds) {
+      const Tensor change = rounded_sum(stream, {{1.0F, x0}, {-1.0F, last_}});
+      return rounded_sum(stream,
+                         {{1.0F, rounded_sum(stream, {{keep, last_sample_}, {-scale, last_}})},
+                          {-scale, rounded_sum(stream, {{0.5F, change}})}});
+    }
     combine(stream, {{keep, last_sample_}, {-scale * 0.5F, last_}, {-scale * 0.5F, x0}}, out);
     return out;
   }
@@ -115,6 +164,14 @@ Tensor UniPC::correct(Stream& stream, const Tensor& x0, const Tensor& sample) co
   const float b2 = 2.0F * a2 / phi;
   const float rho0 = (b1 - b2) / (1.0F - rk);
   const float rho1 = b1 - rho0;
+  if (rounds) {
+    const Tensor change = rounded_sum(stream, {{1.0F, x0}, {-1.0F, last_}});
+    const Tensor slope =
+        rounded_quotient(stream, rounded_sum(stream, {{1.0F, before_last_}, {-1.0F, last_}}), rk);
+    return rounded_sum(stream,
+                       {{1.0F, rounded_sum(stream, {{keep, last_sample_}, {-scale, last_}})},
+                        {-scale, rounded_sum(stream, {{rho0, slope}, {rho1, change}})}});
+  }
   combine(stream,
           {{keep, last_sample_},
            {-scale * (1.0F - rho0 / rk - rho1), last_},
@@ -126,28 +183,45 @@ Tensor UniPC::correct(Stream& stream, const Tensor& x0, const Tensor& sample) co
 
 void UniPC::step(Stream& stream, const Tensor& velocity, Tensor& sample) {
   MSTAR_CHECK(!finished(), "step ", step_);
+  const bool rounds = sample.dtype() == DType::kBF16;
   const auto now = static_cast<size_t>(step_);
   const float sigma = schedule_.sigmas[now];
   const float next = schedule_.sigmas[now + 1];
-  Tensor x0 = stream.empty(sample.shape(), DType::kF32);
-  combine(stream, {{1.0F, sample}, {-sigma, velocity}}, x0);
+  // What a step keeps is f32 either way; with bf16 samples the values are such.
+  const Tensor from = rounds ? widened(stream, sample) : sample;
+  Tensor x0;
+  if (rounds) {
+    x0 = rounded_sum(stream, {{1.0F, from}, {-sigma, widened(stream, velocity)}});
+  } else {
+    x0 = stream.empty(sample.shape(), DType::kF32);
+    combine(stream, {{1.0F, sample}, {-sigma, velocity}}, x0);
+  }
   Tensor corrected;
   if (step_ > 0) {
     corrected = correct(stream, x0, sample);
   } else {
     corrected = stream.empty(sample.shape(), DType::kF32);
-    combine(stream, {{1.0F, sample}}, corrected);
+    combine(stream, {{1.0F, from}}, corrected);
   }
   const int order = step_ == 0 || step_ + 1 == schedule_.num_steps() ? 1 : 2;
   if (next == 0.0F) {
-    combine(stream, {{1.0F, x0}}, sample);
+    ops::copy(stream, x0, sample);
   } else {
     const float h = log_snr(step_ + 1) - log_snr(step_);
     const float scale = (1.0F - next) * std::expm1(-h);
-    if (order == 1) {
+    const float rk = order == 1 ? 0.0F : (log_snr(step_ - 1) - log_snr(step_)) / h;
+    if (rounds) {
+      Tensor moved = rounded_sum(stream, {{next / sigma, corrected}, {-scale, x0}});
+      if (order == 2) {
+        const Tensor slope =
+            rounded_quotient(stream, rounded_sum(stream, {{1.0F, last_}, {-1.0F, x0}}), rk);
+        moved =
+            rounded_sum(stream, {{1.0F, moved}, {-scale, rounded_sum(stream, {{0.5F, slope}})}});
+      }
+      ops::copy(stream, moved, sample);
+    } else if (order == 1) {
       combine(stream, {{next / sigma, corrected}, {-scale, x0}}, sample);
     } else {
-      const float rk = (log_snr(step_ - 1) - log_snr(step_)) / h;
       combine(stream,
               {{next / sigma, corrected},
                {-scale * (1.0F - 0.5F / rk), x0},

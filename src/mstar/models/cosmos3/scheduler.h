@@ -41,8 +41,8 @@ class UniPC {
 
   bool finished() const { return step_ == schedule_.num_steps(); }
 
-  // Moves `sample` (f32, contiguous) one step on, in place; `velocity` has its shape. Enqueued on
-  // the stream.
+  // Moves `sample` (contiguous) one step on, in place; `velocity` is like it. f32, or bf16: then
+  // rounded at every factor, product and sum, as torch does. Enqueued on the stream.
   void step(Stream& stream, const Tensor& velocity, Tensor& sample);
 
  private:
