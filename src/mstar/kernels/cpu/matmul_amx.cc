@@ -24,6 +24,8 @@ constexpr int64_t kXBytes = 1280 << 10;
 constexpr int64_t kScratchFloats = int64_t{384} * 384;
 // Outputs of so many bytes leave the caches anyway before they are read.
 constexpr int64_t kOutBytes = 2 << 20;
+// Lines of weights to ask for at a step: more would keep the tiles' loads waiting.
+constexpr int64_t kMostLines = 4;
 constexpr int64_t kSingleAbreast = 6;
 constexpr int64_t kInt8SingleAbreast = 4;
 constexpr int64_t kDecodedSteps = 64;  // of int8 weights, at most
@@ -473,7 +475,8 @@ class Runner {
     product.resume = begin > 0;
     if (num_pairs_ > 1) {
       side_.weight = ahead(panel, begin, end);
-      side_.lines = (kStepBytes / 64 * width_at(panel) + num_pairs_ - 1) / num_pairs_;
+      const int64_t lines = (kStepBytes / 64 * width_at(panel) + num_pairs_ - 1) / num_pairs_;
+      side_.lines = lines < kMostLines ? lines : kMostLines;
     }
     const int64_t num_groups = num_groups_of_pairs();
     for (int64_t group = 0; group < num_groups; ++group) {
