@@ -316,9 +316,14 @@ TEST(Cosmos3Http, ACancelledJobStopsAndGivesEverythingBack) {
   const Json cancelled = parsed(server.remove("/v1/videos/" + id));
   EXPECT_EQ(cancelled.at("status").get_string(), "cancelled");
   EXPECT_EQ(server.get("/v1/videos/" + id + "/content").status, 400);
-  // The next one is served, and then nothing is held.
+  // The next one is served, and then nothing is held: right behind its answer it is taken apart.
   EXPECT_EQ(server.post("/v1/videos/sync", video_body()).status, 200);
-  const std::string metrics = server.get("/metrics").body;
+  std::string metrics;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  do {
+    metrics = server.get("/metrics").body;
+  } while (metrics.find("mstar_worker_requests{worker=\"0\"} 0\n") == std::string::npos &&
+           std::chrono::steady_clock::now() < deadline);
   EXPECT_NE(metrics.find("mstar_worker_live_tensors{worker=\"0\"} 0\n"), std::string::npos);
   EXPECT_NE(metrics.find("mstar_worker_requests{worker=\"0\"} 0\n"), std::string::npos);
 }
