@@ -148,6 +148,64 @@ TEST(Serving, CapturedReplayEqualsEager) {
   EXPECT_EQ(eager.stats().num_captured_steps, 0);
 }
 
+// Counts the steps of so many rows that a capture may be recorded for them on the way.
+class CrowdCounter : public RuntimeListener {
+ public:
+  void on_step(const StepRecord& step) override {
+    const std::lock_guard lock(mutex_);
+    if (step.requests.size() >= 24) {
+      ++(step.captured ? num_captured : num_eager);
+    }
+  }
+
+  std::mutex mutex_;
+  int num_captured = 0;
+  int num_eager = 0;
+};
+
+// All of one length, so that they stay together.
+std::vector<Question> crowd_questions(int count, int num_tokens) {
+  std::vector<Question> questions = mixed_questions(count);
+  for (int index = 0; index < count; ++index) {
+    Question& question = questions[static_cast<size_t>(index)];
+    question.prompt = prompt_of(2, 100 + static_cast<uint32_t>(index));
+    const size_t at = question.parameters.find("max_tokens");
+    question.parameters.replace(
+        at, question.parameters.find(',', at) - at, str_cat("max_tokens\":", num_tokens));
+  }
+  return questions;
+}
+
+TEST(Serving, ACrowdIsReplayedToo) {
+  const char* kv = R"({"page_size":16,"max_num_pages":700})";
+  CrowdCounter counter;
+  Served captured({.kv = kv, .max_concurrent_requests = 64, .listeners = {&counter}});
+  Served eager({.kv = kv, .graph_capture = false, .max_concurrent_requests = 64});
+  for (const int count : {64, 50, 26}) {
+    const std::vector<Question> questions = crowd_questions(count, 40);
+    const std::vector<std::string> answers = all_at_once(captured, questions);
+    EXPECT_EQ(answers, all_at_once(eager, questions));
+    EXPECT_EQ(answers.back(), one_by_one(captured, {questions.back()}).front());
+  }
+  EXPECT_GT(counter.num_captured, 20);
+  captured.expect_empty();
+}
+
+// Padding needs pages too. Where there are none, the step runs eagerly and nobody waits.
+TEST(Serving, NobodyWaitsForPadding) {
+  CrowdCounter counter;
+  // The sink, the rows of the captures made at warm-up, and two pages for each of 26: from their
+  // second page on there is none left.
+  Served tight({.kv = R"({"page_size":64,"max_num_pages":69})", .listeners = {&counter}});
+  Served large({.graph_capture = false});
+  const std::vector<Question> questions = crowd_questions(26, 124);
+  EXPECT_EQ(all_at_once(tight, questions), all_at_once(large, questions));
+  EXPECT_GT(counter.num_captured, 0);
+  EXPECT_GT(counter.num_eager, 0);
+  EXPECT_EQ(tight.stats().num_deferred_rows, 0);
+  tight.expect_empty();
+}
+
 // They are of the model's own distribution, so penalties and bias change the drawn token only; and
 // they change no answer, whoever shares the batch.
 TEST(Serving, LogprobsAreToldWhereAskedFor) {
@@ -201,6 +259,14 @@ TEST(Serving, ValuesThatAreNotFiniteFailTheRequestAndNameNodeAndWalk) {
     EXPECT_NE(answer->wait().find("not finite"), std::string::npos) << answer->wait();
     EXPECT_NE(answer->wait().find("node LLM of walk prefill"), std::string::npos);
     EXPECT_EQ(answer->code(), ErrorCode::kInternal);
+  }
+  // Together it is everybody's fault and everybody's failure.
+  std::vector<std::shared_ptr<Answer>> together;
+  for (uint32_t index = 0; index < 5; ++index) {
+    together.push_back(served.ask(prompt_of(5, index), R"({"max_tokens":3})"));
+  }
+  for (const auto& answer : together) {
+    EXPECT_NE(answer->wait().find("node LLM of walk prefill"), std::string::npos) << answer->wait();
   }
   served.expect_empty();
 }

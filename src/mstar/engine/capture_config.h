@@ -36,10 +36,18 @@ struct CaptureConfig {
   bool caps_eager_batch_size = true;  // the largest captured batch bounds eager steps too
   // Packed tokens for each token of a row: 2 where both guidance branches are in one step.
   int64_t tokens_multiplier = 1;
-  // kBatched: recorded when a batch of just its size first asks for it, not at warm-up. For steps
-  // so long that recording, which runs them once, would hold up the start. Its padding rows keep no
-  // pages.
+  // kBatched: recorded when a batch first asks for it, not at warm-up: one of just its size, or one
+  // that fills `least_fill` of it. For steps so long, or so seldom, that recording, which runs them
+  // once, would hold up the start. Its padding rows keep no pages.
   bool lazy = false;
+  // kBatched: the share of a bucket's rows that a batch must fill to be replayed by it; smaller
+  // ones run eagerly. For buckets so large that padding costs more than a capture saves.
+  double least_fill = 0.0;
+
+  // Whether a batch of `bs` rows may use a bucket of `bucket_bs`.
+  bool fills(int bs, int bucket_bs) const {
+    return bs <= bucket_bs && static_cast<double>(bs) >= least_fill * bucket_bs;
+  }
 };
 
 // What the captured function of a region gets: its static inputs and the node's resources.

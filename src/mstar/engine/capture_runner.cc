@@ -63,6 +63,12 @@ void copy_front(const Tensor& source, const Tensor& target, std::string_view nam
   }
 }
 
+// Padding rows that keep their pages from one step to the next.
+int num_kept_rows(const CaptureConfig& config) {
+  const auto& sizes = config.capture_batch_sizes;
+  return config.lazy || sizes.empty() ? 0 : std::ranges::max(sizes);
+}
+
 int64_t bucket_tokens(const CaptureConfig& config, int bs, int64_t packed_tokens) {
   return config.kind == CaptureConfig::Kind::kBatched ? config.seq_len * bs : packed_tokens;
 }
@@ -254,12 +260,17 @@ bool CaptureRunner::serves(const CaptureConfig& config, WalkId walk) const {
          std::ranges::find(config.replay_graph_walks, name) != config.replay_graph_walks.end();
 }
 
-// What recording left in the resources.
+// What recording left in the resources. Rows of buckets made at warm-up keep their pages.
 void CaptureRunner::forget_rows(bool declared, Bucket& bucket) {
   if (declared) {
+    int num_kept = 0;
+    for (const CaptureConfig& config : configs_) {
+      num_kept = std::max(num_kept, num_kept_rows(config));
+    }
     environment_.step_runner.rollback(bucket.step, bucket.context);
-    for (const RequestHandle id : bucket.ids) {
-      environment_.step_runner.reset_request(id, bucket.config->lazy);
+    for (size_t row = 0; row < bucket.ids.size(); ++row) {
+      const bool free = bucket.config->lazy && static_cast<int>(row) >= num_kept;
+      environment_.step_runner.reset_request(bucket.ids[row], free);
     }
   }
 }
@@ -270,7 +281,7 @@ const SlotLease* CaptureRunner::find(WalkId walk,
                                      const CaptureKey& key) {
   for (const auto& bucket : buckets_) {
     const CaptureConfig& config = *bucket->config;
-    if (!serves(config, walk) || !(bucket->key.key == key) || bucket->key.bs < bs ||
+    if (!serves(config, walk) || !(bucket->key.key == key) || !config.fills(bs, bucket->key.bs) ||
         bucket->slot != next_slot_) {
       continue;
     }
@@ -287,18 +298,32 @@ const SlotLease* CaptureRunner::find(WalkId walk,
   return nullptr;
 }
 
-// True when a bucket for just this batch was recorded. One for which there is no room now may be
-// tried again.
+// The smallest bucket of a lazy configuration that is recorded for such a batch; 0 when none is.
+int CaptureRunner::lazy_bucket(const CaptureConfig& config, int bs) const {
+  int best = 0;
+  for (const int bucket_bs : config.capture_batch_sizes) {
+    const bool fits = config.least_fill > 0.0 ? config.fills(bs, bucket_bs) : bs == bucket_bs;
+    if (fits && (best == 0 || bucket_bs < best)) {
+      best = bucket_bs;
+    }
+  }
+  return best;
+}
+
+// True when a bucket for this batch was recorded. One for which there is no room now may be tried
+// again.
 bool CaptureRunner::record_lazily(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key) {
   for (const CaptureConfig& config : configs_) {
-    const auto& sizes = config.capture_batch_sizes;
-    const std::pair<const CaptureConfig*, int> one{&config, bs};
     if (!config.lazy || !serves(config, walk) || !(config.capture_key == key) ||
-        num_tokens != config.seq_len * bs || std::ranges::find(sizes, bs) == sizes.end() ||
-        std::ranges::find(given_up_, one) != given_up_.end()) {
+        num_tokens != config.seq_len * bs) {
       continue;
     }
-    const Wanted wanted{&config, bs, num_tokens};
+    const int bucket_bs = lazy_bucket(config, bs);
+    const std::pair<const CaptureConfig*, int> one{&config, bucket_bs};
+    if (bucket_bs == 0 || std::ranges::find(given_up_, one) != given_up_.end()) {
+      continue;
+    }
+    const Wanted wanted{&config, bucket_bs, config.seq_len * bucket_bs};
     try {
       try_record(wanted);
       return true;
@@ -310,6 +335,10 @@ bool CaptureRunner::record_lazily(WalkId walk, int bs, int64_t num_tokens, const
     }
   }
   return false;
+}
+
+bool CaptureRunner::is_lazy(const SlotLease& lease) const {
+  return bucket_of(lease).config->lazy;
 }
 
 const SlotLease* CaptureRunner::reserve(WalkId walk,

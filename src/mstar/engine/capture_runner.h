@@ -73,6 +73,9 @@ class CaptureRunner {
   // bucket that cannot be recorded: see failures().
   const SlotLease* reserve(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key);
 
+  // Whether the bucket's padding rows keep no pages.
+  bool is_lazy(const SlotLease& lease) const;
+
   // A padding row's inputs for the leased bucket.
   NodeInputs& template_inputs(const SlotLease& lease, int row);
 
@@ -97,6 +100,7 @@ class CaptureRunner {
   const SlotLease* find(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key);
   void try_record(const Wanted& wanted);
   void note_failure(const Wanted& wanted, const Error& error);
+  int lazy_bucket(const CaptureConfig& config, int bs) const;
   bool record_lazily(WalkId walk, int bs, int64_t num_tokens, const CaptureKey& key);
   bool serves(const CaptureConfig& config, WalkId walk) const;
   void forget_rows(bool declared, Bucket& bucket);

@@ -47,22 +47,8 @@ struct ChunkedInputs {
   int64_t running = 0;  // tokens of the chunk in the current step
 };
 
-struct Engine::Node {
-  std::string name;
-  std::unique_ptr<NodeSubmodule> submodule;
-  NodeResources resources;
-  std::unique_ptr<DummyRequests> dummies;
-  std::unique_ptr<CaptureRunner> captures;
-  std::vector<std::unique_ptr<PiecewiseRunner>> piecewise;
-  std::vector<PiecewiseRunner*> piecewise_pointers;
-  std::unordered_map<RequestHandle, ChunkedInputs> chunks;
-
-  // Scratch of the running batch, parallel to its rows.
-  std::vector<std::unique_ptr<NodeInputs>> inputs;
-  std::vector<bool> partial;
-};
-
-// Requests of one batch that run as one forward.
+// Requests of one batch that run as one forward. A node's is used again and again and keeps its
+// memory.
 struct Engine::Group {
   std::vector<size_t> rows;         // indices into the batch
   std::vector<RequestHandle> ids;   // padded under a lease
@@ -72,10 +58,42 @@ struct Engine::Group {
   std::vector<InputMetadata> metadata;               // parallel to ids
   const SlotLease* lease = nullptr;
   bool declared = false;
+  bool eager = false;  // no lease, whatever there is
   SubmoduleStep step;
   StepContext context;
-  std::vector<NamedTensors> outputs;      // [rows]
-  std::optional<NamedTensors> stop_rows;  // row-addressed
+  std::vector<NamedTensors> outputs;      // [rows] or more
+  std::optional<NamedTensors> stop_rows;  // row-addressed; alias the forward's own tensors
+  std::vector<std::vector<std::string_view>> stopped;
+
+  // Lets go of the step's tensors.
+  void clear() {
+    for (NamedTensors& one : outputs) {
+      one.clear();
+    }
+    stop_rows.reset();
+    step.clear();
+  }
+};
+
+struct Engine::Node {
+  std::string name;
+  std::unique_ptr<NodeSubmodule> submodule;
+  NodeResources resources;
+  std::unique_ptr<DummyRequests> dummies;
+  std::unique_ptr<CaptureRunner> captures;
+  size_t num_kept_rows = 0;  // padding rows that keep their pages: those of captures at warm-up
+  std::vector<std::unique_ptr<PiecewiseRunner>> piecewise;
+  std::vector<PiecewiseRunner*> piecewise_pointers;
+  std::unordered_map<RequestHandle, ChunkedInputs> chunks;
+
+  // Scratch of the running batch, parallel to its rows.
+  std::vector<std::unique_ptr<NodeInputs>> inputs;
+  std::vector<bool> partial;
+  std::vector<size_t> live;
+  std::vector<RequestHandle> live_ids;
+  std::vector<const CurrentForwardPassInfo*> live_infos;
+  std::vector<NodeInputs*> live_inputs;
+  Group group;
 };
 
 Engine::Engine(Model& model,
@@ -84,6 +102,9 @@ Engine::Engine(Model& model,
                ThreadPool& pool,
                EngineOptions options)
     : stream_(stream), pool_(pool), options_(std::move(options)) {
+  // No step has more rows than there are requests; the rest would be state that nobody uses.
+  options_.num_capture_rows =
+      std::min(options_.num_capture_rows, std::max(16, options_.max_num_requests));
   const std::vector<std::string> labels = model.get_labels();
   MSTAR_CHECK(!labels.empty() && labels.front() == "main");
   for (const std::string& label : labels) {
@@ -225,6 +246,10 @@ void Engine::warmup() {
     for (CaptureConfig& config : configs) {
       std::erase_if(config.capture_batch_sizes,
                     [&](int bs) { return bs > static_cast<int>(handles.size()); });
+      for (const int bs : config.capture_batch_sizes) {
+        node->num_kept_rows =
+            std::max(node->num_kept_rows, config.lazy ? 0 : static_cast<size_t>(bs));
+      }
     }
     node->dummies = std::make_unique<DummyRequests>(*dummies);
     const CaptureEnvironment environment{
@@ -372,26 +397,27 @@ void Engine::execute(StepBatch& batch) {
   MSTAR_CHECK(node != nullptr && !batch.rows.empty(), "node=", batch.node);
   prepare_rows(*node, batch);
 
-  std::vector<size_t> live;
-  std::vector<RequestHandle> ids;
-  std::vector<const CurrentForwardPassInfo*> infos;
-  std::vector<NodeInputs*> inputs;
+  node->live.clear();
+  node->live_ids.clear();
+  node->live_infos.clear();
+  node->live_inputs.clear();
   for (size_t index = 0; index < batch.rows.size(); ++index) {
     if (batch.rows[index].status == RowStatus::kPending) {
-      live.push_back(index);
-      ids.push_back(batch.rows[index].request);
-      infos.push_back(batch.rows[index].info);
-      inputs.push_back(node->inputs[index].get());
+      node->live.push_back(index);
+      node->live_ids.push_back(batch.rows[index].request);
+      node->live_infos.push_back(batch.rows[index].info);
+      node->live_inputs.push_back(node->inputs[index].get());
     }
   }
-  const ExecutingBatch executing{batch.node, batch.graph_walk, ids, infos};
-  if (live.size() <= 1 || node->submodule->can_batch(executing, inputs)) {
+  const std::span<const size_t> live = node->live;
+  const ExecutingBatch executing{batch.node, batch.graph_walk, node->live_ids, node->live_infos};
+  if (live.size() <= 1 || node->submodule->can_batch(executing, node->live_inputs)) {
     if (!live.empty()) {
       run_group(*node, batch, live);
     }
   } else {
-    for (const size_t row : live) {
-      run_group(*node, batch, {row});
+    for (size_t row = 0; row < live.size(); ++row) {
+      run_group(*node, batch, live.subspan(row, 1));
     }
   }
   node->inputs.clear();
@@ -447,19 +473,19 @@ void Engine::build_group(Node& node, StepBatch& batch, Group& group) {
   group.ids.clear();
   group.inputs.clear();
   group.infos.clear();
-  group.metadata.clear();
+  group.metadata.resize(std::max(group.metadata.size(), group.rows.size()));
   group.lease = nullptr;
   int64_t num_tokens = 0;
   for (const size_t row : group.rows) {
     group.ids.push_back(batch.rows[row].request);
     group.inputs.push_back(node.inputs[row].get());
     group.infos.push_back(batch.rows[row].info);
-    group.metadata.push_back(batch.rows[row].metadata);
+    group.metadata[group.ids.size() - 1] = batch.rows[row].metadata;
     num_tokens += node.inputs[row]->input_seq_len;
   }
   const ExecutingBatch executing{batch.node, batch.graph_walk, group.ids, group.infos};
   const auto key = node.submodule->capture_key(batch.graph_walk, group.infos);
-  if (node.captures != nullptr && key.has_value() &&
+  if (node.captures != nullptr && !group.eager && key.has_value() &&
       node.submodule->can_use_graph_capture(executing, group.inputs)) {
     group.lease = node.captures->reserve(
         walk_names_.get(batch.graph_walk), static_cast<int>(group.rows.size()), num_tokens, *key);
@@ -470,18 +496,19 @@ void Engine::build_group(Node& node, StepBatch& batch, Group& group) {
       group.ids.push_back((*node.dummies)[row]);
       group.inputs.push_back(&node.captures->template_inputs(*group.lease, row));
       group.infos.push_back(group.infos.front());
-      group.metadata.emplace_back();
     }
   }
+  group.metadata.resize(std::max(group.metadata.size(), group.ids.size()));
+  for (size_t row = group.rows.size(); row < group.ids.size(); ++row) {
+    group.metadata[row].clear();
+  }
   group.const_inputs.assign(group.inputs.begin(), group.inputs.end());
-  group.context = {};
-  group.context.request_ids = group.ids;
+  group.context.request_ids.assign(group.ids.begin(), group.ids.end());
   group.context.num_real = num_real;
   group.context.graph_walk = walk_names_.get(batch.graph_walk);
   group.context.slot = group.lease != nullptr ? group.lease->slot : 0;
-  if (group.lease != nullptr) {
-    group.context.lease = *group.lease;
-  }
+  group.context.lease =
+      group.lease != nullptr ? std::optional<SlotLease>(*group.lease) : std::nullopt;
   group.step.clear();
   group.declared = node.submodule->declare_step(
       batch.graph_walk, group.ids, group.const_inputs, group.lease, {}, group.step);
@@ -508,6 +535,10 @@ bool Engine::admit_group(Node& node, StepBatch& batch, Group& group) {
     if (outcome) {
       return true;
     }
+    if (group.ids.size() > group.rows.size()) {  // nobody waits for the sake of padding
+      group.eager = true;
+      continue;
+    }
     auto refused = std::ranges::find_if(
         group.rows, [&](size_t row) { return batch.rows[row].request == outcome.request; });
     if (refused == group.rows.end()) {
@@ -525,9 +556,11 @@ bool Engine::admit_group(Node& node, StepBatch& batch, Group& group) {
   return false;
 }
 
-void Engine::run_group(Node& node, StepBatch& batch, std::vector<size_t> rows) {
-  Group group;
-  group.rows = std::move(rows);
+void Engine::run_group(Node& node, StepBatch& batch, std::span<const size_t> rows) {
+  Group& group = node.group;
+  group.rows.assign(rows.begin(), rows.end());
+  group.declared = false;
+  group.eager = false;
   enum class Phase { kAdmit, kPlanned, kCommitted } phase = Phase::kAdmit;
   const auto fail_all = [&](ErrorCode code, const std::string& message) {
     if (group.declared && phase == Phase::kPlanned) {
@@ -540,6 +573,7 @@ void Engine::run_group(Node& node, StepBatch& batch, std::vector<size_t> rows) {
   };
   try {
     if (!admit_group(node, batch, group)) {
+      group.clear();
       return;
     }
     phase = Phase::kPlanned;
@@ -555,7 +589,8 @@ void Engine::run_group(Node& node, StepBatch& batch, std::vector<size_t> rows) {
       // Padding rows were committed like the others: back to their start, or they would grow with
       // every step.
       for (size_t row = group.rows.size(); row < group.ids.size(); ++row) {
-        runner_->reset_request(group.ids[row], false);
+        const bool free = node.captures->is_lazy(*group.lease) && row >= node.num_kept_rows;
+        runner_->reset_request(group.ids[row], free);
       }
     }
     finish_rows(node, batch, group);
@@ -566,6 +601,7 @@ void Engine::run_group(Node& node, StepBatch& batch, std::vector<size_t> rows) {
   } catch (const std::exception& error) {
     fail_all(ErrorCode::kInternal, error.what());
   }
+  group.clear();
 }
 
 void Engine::forward_group(Node& node, StepBatch& batch, Group& group) {
@@ -577,13 +613,13 @@ void Engine::forward_group(Node& node, StepBatch& batch, Group& group) {
   engine_inputs.per_request_states = LazyRequestStates(node.submodule.get(), group.ids);
   engine_inputs.step = group.declared ? &group.step : nullptr;
   engine_inputs.context = &group.context;
-  engine_inputs.per_request_input_metadata = group.metadata;
+  engine_inputs.per_request_input_metadata = std::span(group.metadata).first(group.ids.size());
   engine_inputs.stream = &stream_;
   ForwardArgs args = node.submodule->preprocess(batch.graph_walk, engine_inputs, group.inputs);
 
   const auto start = std::chrono::steady_clock::now();
   const size_t num_real = group.rows.size();
-  group.outputs.resize(num_real);
+  group.outputs.resize(std::max(group.outputs.size(), num_real));
   if (group.lease == nullptr) {
     BatchedModelOutput output;
     if (num_real == 1) {
@@ -595,8 +631,10 @@ void Engine::forward_group(Node& node, StepBatch& batch, Group& group) {
     stream_.synchronize();
     batch.kernel_seconds += seconds_since(start);
     ++batch.num_eager_steps;
-    for (size_t row = 0; row < num_real; ++row) {
-      group.outputs[row] = output.pop(group.ids[row]);
+    if (!output.per_rid_outputs.empty()) {
+      for (size_t row = 0; row < num_real; ++row) {
+        group.outputs[row] = output.pop(group.ids[row]);
+      }
     }
     if (output.row_outputs) {
       for (const auto& [name, list] : *output.row_outputs) {
@@ -615,7 +653,7 @@ void Engine::forward_group(Node& node, StepBatch& batch, Group& group) {
   batch.kernel_seconds += seconds_since(start);
   ++batch.num_captured_steps;
   const auto recorded = node.captures->recorded_ids(*group.lease);
-  for (size_t row = 0; row < num_real; ++row) {
+  for (size_t row = 0; row < num_real && !output.per_rid_outputs.empty(); ++row) {
     if (const NamedTensors* mine = output.get(recorded[row])) {
       for (const auto& [name, list] : *mine) {
         TensorList copies;
@@ -650,7 +688,7 @@ void Engine::forward_group(Node& node, StepBatch& batch, Group& group) {
       }
     }
   }
-  group.stop_rows = output.clone_check_stop_buffers();
+  group.stop_rows = output.check_stop_buffers;  // read before the next replay
 }
 
 void Engine::finish_rows(Node& node, StepBatch& batch, Group& group) {
@@ -668,7 +706,7 @@ void Engine::finish_rows(Node& node, StepBatch& batch, Group& group) {
       node.chunks.erase(chunk);
     }
     row.status = RowStatus::kDone;
-    row.outputs = std::move(group.outputs[position]);
+    std::swap(row.outputs, group.outputs[position]);
     guard_row(row, [&] {
       node.submodule->filter_batched_output(*row.info, row.outputs);
       node.submodule->postprocess(*row.info, row.outputs, node.inputs[index].get());
@@ -678,39 +716,49 @@ void Engine::finish_rows(Node& node, StepBatch& batch, Group& group) {
 }
 
 void Engine::check_stops(Node& node, StepBatch& batch, Group& group) {
-  std::vector<const CurrentForwardPassInfo*> infos;
-  std::vector<RequestHandle> ids;
-  std::vector<InputMetadata> metadata;
-  bool all_done = true;
-  for (const size_t index : group.rows) {
-    all_done = all_done && batch.rows[index].status == RowStatus::kDone;
-    infos.push_back(batch.rows[index].info);
-    ids.push_back(batch.rows[index].request);
-    metadata.push_back(batch.rows[index].metadata);
-  }
+  const size_t num_real = group.rows.size();
+  const bool all_done = std::ranges::all_of(
+      group.rows, [&](size_t index) { return batch.rows[index].status == RowStatus::kDone; });
   if (all_done && group.stop_rows) {
-    std::vector<std::vector<std::string_view>> stopped(group.rows.size());
-    const HostRows rows{ids, *group.stop_rows};
+    group.stopped.resize(std::max(group.stopped.size(), num_real));
+    for (auto& stopped : group.stopped) {
+      stopped.clear();
+    }
+    const HostRows rows{std::span(group.ids).first(num_real), *group.stop_rows};
     bool answered = false;
     try {
-      answered = node.submodule->check_stop_batched(infos, rows, metadata, stopped);
+      answered = node.submodule->check_stop_batched(std::span(group.infos).first(num_real),
+                                                    rows,
+                                                    std::span(group.metadata).first(num_real),
+                                                    std::span(group.stopped).first(num_real));
     } catch (const std::exception&) {
       answered = false;  // the per-request form below says whose fault it is
     }
     if (answered) {
-      for (size_t position = 0; position < group.rows.size(); ++position) {
-        batch.rows[group.rows[position]].stopped_loops = std::move(stopped[position]);
+      for (size_t position = 0; position < num_real; ++position) {
+        std::swap(batch.rows[group.rows[position]].stopped_loops, group.stopped[position]);
       }
       return;
     }
   }
-  for (const size_t index : group.rows) {
-    BatchRow& row = batch.rows[index];
-    if (row.status == RowStatus::kDone) {
-      guard_row(row, [&] {
-        node.submodule->check_stop(*row.info, row.outputs, row.metadata, row.stopped_loops);
-      });
+  for (size_t position = 0; position < num_real; ++position) {
+    BatchRow& row = batch.rows[group.rows[position]];
+    if (row.status != RowStatus::kDone) {
+      continue;
     }
+    guard_row(row, [&] {
+      if (!group.stop_rows) {
+        node.submodule->check_stop(*row.info, row.outputs, row.metadata, row.stopped_loops);
+        return;
+      }
+      // The request's part of what the batched form reads goes with its outputs.
+      NamedTensors seen = row.outputs;
+      for (const auto& [name, list] : *group.stop_rows) {
+        const auto at = static_cast<int64_t>(position);
+        seen.set(name, list.front().slice(0, at, at + 1));
+      }
+      node.submodule->check_stop(*row.info, seen, row.metadata, row.stopped_loops);
+    });
   }
 }
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +27,7 @@ struct EngineOptions {
   bool graph_capture = true;
   bool require_captures = false;  // a capture that fails stops the start
   int32_t max_num_requests = 64;  // requests that may be open at the same time
-  int32_t num_capture_rows = 16;  // rows of the largest capture: further requests, for padding
+  int32_t num_capture_rows = 64;  // rows of the largest capture: further requests, for padding
   std::map<std::string, Json> resource_overrides;  // by key, from the deployment's file
   LoadProgress progress;
 };
@@ -116,7 +117,7 @@ class Engine {
 
   void prepare_rows(Node& node, StepBatch& batch);
   void prepare_row(Node& node, StepBatch& batch, BatchRow& row, size_t index);
-  void run_group(Node& node, StepBatch& batch, std::vector<size_t> rows);
+  void run_group(Node& node, StepBatch& batch, std::span<const size_t> rows);
   bool admit_group(Node& node, StepBatch& batch, Group& group);
   void build_group(Node& node, StepBatch& batch, Group& group);
   void forward_group(Node& node, StepBatch& batch, Group& group);

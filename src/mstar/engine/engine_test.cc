@@ -484,6 +484,35 @@ TEST(ARNodeInputs, CollateJoinsStacksOrLists) {
   EXPECT_THROW(ARNodeInputs::collate(mixed), Error);
 }
 
+TEST(NamedTensors, ClearedOnesAreFilledAgain) {
+  NamedTensors tensors{{"a", {one_value(1)}}, {"b", {one_value(2)}}};
+  const TensorList* memory = tensors.find("a");
+  EXPECT_TRUE(tensors.erase("a"));
+  EXPECT_FALSE(tensors.erase("a"));
+  EXPECT_EQ(tensors.size(), 1U);
+  EXPECT_EQ(tensors.begin()->first, "b");
+  tensors.clear();
+  EXPECT_TRUE(tensors.empty());
+  EXPECT_EQ(tensors.find("b"), nullptr);
+  EXPECT_THROW(tensors.at("b"), Error);
+  tensors.set("c", one_value(3));
+  EXPECT_EQ(tensors.find("c"), memory);
+  EXPECT_EQ(tensors.tensor("c").data<float>()[0], 3.0F);
+  const NamedTensors copy = tensors;
+  const NamedTensors moved = std::move(tensors);
+  EXPECT_EQ(copy.size(), 1U);
+  EXPECT_EQ(moved.tensor("c").data<float>(), copy.tensor("c").data<float>());
+}
+
+TEST(CaptureConfig, SaysWhichBatchesFillABucket) {
+  CaptureConfig config;
+  EXPECT_TRUE(config.fills(1, 16));
+  EXPECT_FALSE(config.fills(17, 16));
+  config.least_fill = 0.75;
+  EXPECT_TRUE(config.fills(48, 64));
+  EXPECT_FALSE(config.fills(47, 64));
+}
+
 TEST(BatchedModelOutput, UpdatesPopsAndClones) {
   BatchedModelOutput output =
       BatchedModelOutput::coerce({{1, {{"a", {one_value(1)}}}}, {2, {{"a", {one_value(2)}}}}});

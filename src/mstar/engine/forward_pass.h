@@ -52,6 +52,11 @@ struct InputMetadata {
   std::vector<std::pair<std::string_view, StreamChunkInfo>> stream_chunks;     // by edge
   std::vector<std::pair<std::string_view, int64_t>> dynamic_loop_iter_counts;  // by loop, from 0
 
+  void clear() {
+    stream_chunks.clear();
+    dynamic_loop_iter_counts.clear();
+  }
+
   const StreamChunkInfo* find_chunk(std::string_view edge) const;
 
   // Iterations the loop has finished; 0 outside.

@@ -8,7 +8,7 @@
 namespace mstar {
 
 const TensorList* NamedTensors::find(std::string_view name) const {
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : *this) {
     if (entry.first == name) {
       return &entry.second;
     }
@@ -25,7 +25,7 @@ const TensorList& NamedTensors::at(std::string_view name) const {
     return *list;
   }
   std::vector<std::string> names;
-  for (const Entry& entry : entries_) {
+  for (const Entry& entry : *this) {
     names.push_back(entry.first);
   }
   throw Error(ErrorCode::kInternal,
@@ -46,22 +46,49 @@ Tensor NamedTensors::tensor_or_none(std::string_view name) const {
   return list == nullptr || list->empty() ? Tensor() : tensor(name);
 }
 
-void NamedTensors::set(std::string_view name, TensorList tensors) {
+// The name's list, to be filled.
+TensorList& NamedTensors::list_for(std::string_view name) {
   if (TensorList* list = find(name)) {
-    *list = std::move(tensors);
-  } else {
-    entries_.emplace_back(std::string(name), std::move(tensors));
+    list->clear();
+    return *list;
   }
+  if (size_ == entries_.size()) {
+    entries_.emplace_back();
+  }
+  Entry& entry = entries_[size_++];
+  entry.first = name;
+  return entry.second;
+}
+
+void NamedTensors::set(std::string_view name, TensorList tensors) {
+  list_for(name) = std::move(tensors);
 }
 
 void NamedTensors::set(std::string_view name, Tensor tensor) {
-  TensorList list;
-  list.push_back(std::move(tensor));
-  set(name, std::move(list));
+  list_for(name).push_back(std::move(tensor));
+}
+
+void NamedTensors::set(std::string_view name, std::span<const Tensor> tensors) {
+  list_for(name).assign(tensors.begin(), tensors.end());
 }
 
 bool NamedTensors::erase(std::string_view name) {
-  return std::erase_if(entries_, [&](const Entry& entry) { return entry.first == name; }) > 0;
+  Entry* found =
+      std::find_if(begin(), end(), [&](const Entry& entry) { return entry.first == name; });
+  if (found == end()) {
+    return false;
+  }
+  found->second.clear();
+  std::rotate(found, found + 1, end());
+  --size_;
+  return true;
+}
+
+void NamedTensors::clear() {
+  for (Entry& entry : *this) {
+    entry.second.clear();
+  }
+  size_ = 0;
 }
 
 bool NamedTensors::rename(std::string_view from, std::string_view to) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,14 +15,29 @@ namespace mstar {
 using TensorList = std::vector<Tensor>;
 
 // A node's inputs or outputs by name, in the order they were set. A handful of entries, so
-// lookups walk the list. Thread-compatible.
+// lookups walk the list. clear() keeps the memory of names and lists: one that is filled alike at
+// every step allocates nothing. Thread-compatible.
 class NamedTensors {
  public:
   using Entry = std::pair<std::string, TensorList>;
 
   NamedTensors() = default;
 
-  NamedTensors(std::initializer_list<Entry> entries) : entries_(entries) {}
+  NamedTensors(std::initializer_list<Entry> entries) : entries_(entries), size_(entries.size()) {}
+
+  ~NamedTensors() = default;
+
+  NamedTensors(const NamedTensors& other)
+      : entries_(other.begin(), other.end()), size_(other.size_) {}
+
+  NamedTensors(NamedTensors&& other) noexcept
+      : entries_(std::move(other.entries_)), size_(std::exchange(other.size_, 0)) {}
+
+  NamedTensors& operator=(NamedTensors other) noexcept {
+    std::swap(entries_, other.entries_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
 
   // Null when absent.
   const TensorList* find(std::string_view name) const;
@@ -41,6 +57,7 @@ class NamedTensors {
 
   void set(std::string_view name, TensorList tensors);
   void set(std::string_view name, Tensor tensor);
+  void set(std::string_view name, std::span<const Tensor> tensors);
 
   // False when there was none.
   bool erase(std::string_view name);
@@ -48,22 +65,25 @@ class NamedTensors {
   // Gives `from`'s list the name `to` (replacing what was there). False when there was none.
   bool rename(std::string_view from, std::string_view to);
 
-  void clear() { entries_.clear(); }
+  void clear();
 
-  bool empty() const { return entries_.empty(); }
+  bool empty() const { return size_ == 0; }
 
-  size_t size() const { return entries_.size(); }
+  size_t size() const { return size_; }
 
-  auto begin() const { return entries_.begin(); }
+  const Entry* begin() const { return entries_.data(); }
 
-  auto end() const { return entries_.end(); }
+  const Entry* end() const { return entries_.data() + size_; }
 
-  auto begin() { return entries_.begin(); }
+  Entry* begin() { return entries_.data(); }
 
-  auto end() { return entries_.end(); }
+  Entry* end() { return entries_.data() + size_; }
 
  private:
-  std::vector<Entry> entries_;
+  TensorList& list_for(std::string_view name);
+
+  std::vector<Entry> entries_;  // behind the first size_: spare ones, with empty lists
+  size_t size_ = 0;
 };
 
 }  // namespace mstar

@@ -40,6 +40,21 @@ struct BatchRow {
   ErrorCode error_code = ErrorCode::kInternal;  // kFailed
   std::string error_message;
 
+  // As new, but keeps memory; lets go of all tensors.
+  void reset() {
+    request = -1;
+    info = nullptr;
+    inputs.clear();
+    metadata.clear();
+    max_tokens = 0;
+    tag = 0;
+    status = RowStatus::kPending;
+    outputs.clear();
+    stopped_loops.clear();
+    refusal = {};
+    error_message.clear();
+  }
+
   void fail(ErrorCode code, std::string message) {
     status = RowStatus::kFailed;
     error_code = code;
@@ -63,6 +78,16 @@ struct StepBatch {
   int num_eager_steps = 0;      // … or ran eagerly
   double seconds = 0.0;         // whole run
   double kernel_seconds = 0.0;  // forwards alone
+
+  // As new, but keeps the rows, which are reset: a batch that is used again allocates nothing.
+  void reset() {
+    std::vector<BatchRow> kept = std::move(rows);
+    for (BatchRow& row : kept) {
+      row.reset();
+    }
+    *this = StepBatch();
+    rows = std::move(kept);
+  }
 };
 
 }  // namespace mstar

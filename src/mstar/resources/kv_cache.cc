@@ -308,19 +308,39 @@ AdmitOutcome KvCache::admit(const SubmoduleStep& step, const StepContext& contex
       return outcome;
     }
   }
+  // Steps of many requests that each add a token are the usual ones: the next two say at one look
+  // that there is nothing to check, and that no page is needed.
+  const bool no_forks = kv->pre_forks.empty();
+  const auto is_plain = [&](const CacheStream* stream, const Segment& segment) {
+    return no_forks && stream != nullptr && segment.span >= 0 && !stream->offloaded &&
+           (spec_.max_seq_len == 0 || stream->resident_len() + segment.span <= spec_.max_seq_len);
+  };
+  const auto fits_its_last_page = [&](const CacheStream* stream, const Segment& segment) {
+    const int64_t resident = stream != nullptr ? stream->resident_len() : 0;
+    const int64_t page = resident / spec_.page_size;
+    return no_forks && stream != nullptr && segment.span > 0 && page < stream->pages.size() &&
+           (resident + segment.span - 1) / spec_.page_size == page &&
+           stream->pages.is_sole_owner(static_cast<int32_t>(page));
+  };
   const std::vector<Segment>& segments = step.segments_of(*kv);
   for (const Segment& segment : segments) {
-    AdmitOutcome outcome = check_segment(*kv, segment);
-    if (!outcome) {
-      return outcome;
+    CacheStream* stream = streams_.find(segment.request, segment.label);
+    if (!is_plain(stream, segment)) {
+      AdmitOutcome outcome = check_segment(*kv, segment);
+      if (!outcome) {
+        return outcome;
+      }
     }
-    if (CacheStream* stream = streams_.find(segment.request, segment.label)) {
+    if (stream != nullptr) {
       make_final(*stream);
     }
   }
   int64_t needed = 0;
   const Segment* first_short = nullptr;
   for (const Segment& segment : segments) {
+    if (fits_its_last_page(streams_.find(segment.request, segment.label), segment)) {
+      continue;
+    }
     needed += pages_needed(*kv, segment);
     if (first_short == nullptr && needed > pool_.num_free()) {
       first_short = &segment;

@@ -21,11 +21,12 @@ using RequestKey = uint64_t;
 // The worker holds what the request needs: its steps can run.
 struct OpenedEvent {};
 
-// A value for the client.
+// A value for the client, and how many generated tokens came with it.
 struct EmitEvent {
   graph::Modality modality = graph::Modality::kNone;
   std::string_view edge;  // lives in the compiled model
   TensorList tensors;
+  int64_t num_tokens = 0;
   graph::LoopTime time;
 };
 
@@ -40,7 +41,7 @@ struct WalkDoneEvent {
   bool consumed_final_chunk = false;  // the stream the walk reads is over
 };
 
-// Generated tokens.
+// Generated tokens that nothing is emitted with.
 struct TokensEvent {
   int64_t count = 0;
 };

@@ -7,7 +7,7 @@
 
 namespace mstar {
 
-// Messages from any thread to one. Thread-safe; wait() and take() are the receiver's.
+// Messages from any thread to one. Thread-safe; wait() is the receiver's.
 template <typename Message>
 class Mailbox {
  public:
@@ -19,20 +19,6 @@ class Mailbox {
     arrived_.notify_one();
   }
 
-  void send_all(std::vector<Message>& messages) {
-    if (messages.empty()) {
-      return;
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      for (Message& message : messages) {
-        messages_.push_back(std::move(message));
-      }
-    }
-    messages.clear();
-    arrived_.notify_one();
-  }
-
   // Everything that arrived, in order; waits when there is nothing. False: closed and empty.
   bool wait(std::vector<Message>& messages) {
     messages.clear();
@@ -40,13 +26,6 @@ class Mailbox {
     arrived_.wait(lock, [&] { return !messages_.empty() || closed_; });
     std::swap(messages, messages_);
     return !messages.empty();
-  }
-
-  // What is there now, without waiting.
-  void take(std::vector<Message>& messages) {
-    messages.clear();
-    const std::lock_guard lock(mutex_);
-    std::swap(messages, messages_);
   }
 
   // wait() returns false once the rest was taken.

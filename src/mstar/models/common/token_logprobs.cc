@@ -48,23 +48,26 @@ TensorList token_logprobs(const Tensor& logits, int32_t token, int32_t num_top) 
 }
 
 void require_finite(const Tensor& hidden, std::string_view where) {
-  // Not finite: all bits of the exponent are set. No branch in the loop, so that it is vectorized.
+  // Not finite: all bits of the exponent are set, so that one more carries into the sign's place.
+  // No branch in the loop, so that it is vectorized.
   const int64_t count = hidden.num_elements();
   bool bad = false;
   if (hidden.dtype() == DType::kF32) {
-    constexpr uint32_t kExponent = 0x7F800000U;
+    uint32_t carries = 0;
     for (int64_t index = 0; index < count; ++index) {
       uint32_t bits = 0;
       std::memcpy(&bits, hidden.bytes() + index * 4, sizeof(bits));
-      bad |= (bits & kExponent) == kExponent;
+      carries |= (bits & 0x7F800000U) + 0x00800000U;
     }
+    bad = (carries & 0x80000000U) != 0;
   } else {
-    constexpr uint16_t kExponent = 0x7F80U;
+    uint16_t carries = 0;
     for (int64_t index = 0; index < count; ++index) {
       uint16_t bits = 0;
       std::memcpy(&bits, hidden.bytes() + index * 2, sizeof(bits));
-      bad |= (bits & kExponent) == kExponent;
+      carries = static_cast<uint16_t>(carries | ((bits & 0x7F80U) + 0x0080U));
     }
+    bad = (carries & 0x8000U) != 0;
   }
   if (bad) {
     throw Error(ErrorCode::kInternal,

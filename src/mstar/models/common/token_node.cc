@@ -11,8 +11,14 @@ namespace {
 
 // Outputs until postprocess: what the token was drawn from, and the logits where log-probabilities
 // are wanted.
+constexpr std::string_view kToken = "new_token";
 constexpr std::string_view kHidden = "last_hidden";
 constexpr std::string_view kLogits = "logits";
+
+bool is_stop(const CurrentForwardPassInfo& info, int32_t token) {
+  const auto* stops = info.values.find<std::vector<int32_t>>(kStopTokenIds);
+  return stops != nullptr && std::ranges::find(*stops, token) != stops->end();
+}
 
 bool wants_logprobs(const CurrentForwardPassInfo& info) {
   return info.values.contains(kNumLogprobs);
@@ -67,9 +73,11 @@ BatchedModelOutput TokenNodeSubmodule::forward_batched(std::string_view graph_wa
   BatchedModelOutput output;
   const Drawn drawn = draw(graph_walk, engine_inputs, args);
   const bool all_draw = drawn.drawing.size() == engine_inputs.request_ids.size();
+  // Where all draw, the checks read whole rows: one look at the batch instead of one a request.
   if (all_draw) {
     output.row_outputs.emplace().set(drawn.output, drawn.tokens);
-    output.row_outputs->set(kHidden, drawn.hidden);
+    output.check_stop_buffers.emplace().set(kToken, drawn.tokens);
+    output.check_stop_buffers->set(kHidden, drawn.hidden);
   }
   for (size_t index = 0; index < drawn.drawing.size(); ++index) {
     const RequestHandle request =
@@ -89,14 +97,14 @@ BatchedModelOutput TokenNodeSubmodule::forward_batched(std::string_view graph_wa
 void TokenNodeSubmodule::postprocess(const CurrentForwardPassInfo& info,
                                      NamedTensors& outputs,
                                      const NodeInputs*) {
-  if (const Tensor hidden = outputs.tensor_or_none(kHidden); hidden.defined()) {
-    require_finite(hidden, info.graph_walk);
+  if (const TensorList* hidden = outputs.find(kHidden)) {
+    require_finite(hidden->front(), info.graph_walk);
     outputs.erase(kHidden);
   }
-  if (const Tensor logits = outputs.tensor_or_none(kLogits); logits.defined()) {
+  if (const TensorList* logits = outputs.find(kLogits)) {
     outputs.set(kLogprobsEdge,
-                token_logprobs(logits,
-                               *outputs.tensor("new_token").data<int32_t>(),
+                token_logprobs(logits->front(),
+                               *outputs.tensor(kToken).data<int32_t>(),
                                info.values.at<int32_t>(kNumLogprobs)));
     outputs.erase(kLogits);
   }
@@ -106,14 +114,30 @@ void TokenNodeSubmodule::check_stop(const CurrentForwardPassInfo& info,
                                     const NamedTensors& outputs,
                                     const InputMetadata&,
                                     std::vector<std::string_view>& stopped_loops) {
-  if (info.graph_walk != decode_walk_) {
-    return;
+  if (const TensorList* hidden = outputs.find(kHidden)) {
+    require_finite(hidden->front(), info.graph_walk);
   }
-  const auto* stops = info.values.find<std::vector<int32_t>>(kStopTokenIds);
-  const int32_t token = *outputs.tensor("new_token").data<int32_t>();
-  if (stops != nullptr && std::ranges::find(*stops, token) != stops->end()) {
+  if (info.graph_walk == decode_walk_ && is_stop(info, *outputs.tensor(kToken).data<int32_t>())) {
     stopped_loops.push_back(decode_loop_);
   }
+}
+
+bool TokenNodeSubmodule::check_stop_batched(std::span<const CurrentForwardPassInfo* const> infos,
+                                            const HostRows& rows,
+                                            std::span<const InputMetadata>,
+                                            std::span<std::vector<std::string_view>> stopped) {
+  const auto num_rows = static_cast<int64_t>(infos.size());
+  const std::string& walk = infos.front()->graph_walk;
+  require_finite(rows.buffers.tensor(kHidden).slice(0, 0, num_rows), walk);
+  if (walk == decode_walk_) {
+    const int32_t* tokens = rows.buffers.tensor(kToken).data<int32_t>();
+    for (size_t row = 0; row < infos.size(); ++row) {
+      if (is_stop(*infos[row], tokens[row])) {
+        stopped[row].push_back(decode_loop_);
+      }
+    }
+  }
+  return true;
 }
 
 std::vector<CaptureConfig> TokenNodeSubmodule::get_capture_configs(Device, int) {
@@ -127,7 +151,12 @@ std::vector<CaptureConfig> TokenNodeSubmodule::get_capture_configs(Device, int) 
     inputs->input_seq_len = seq_len;
     return inputs;
   };
-  return {decode};
+  // Further up a padding row is a large part of a step's work, and many requests are seldom.
+  CaptureConfig crowd = decode;
+  crowd.capture_batch_sizes = {32, 64};
+  crowd.lazy = true;
+  crowd.least_fill = 0.75;
+  return {decode, crowd};
 }
 
 }  // namespace mstar

@@ -36,7 +36,7 @@ class TokenNodeSubmodule : public ARNodeSubmodule {
                                      ForwardArgs& args) final;
 
   // Fails a request whose last hidden state is not finite, and turns the logits that forward left
-  // in the outputs into log-probabilities.
+  // in the outputs into log-probabilities. The hidden states of a batch are checked with its stops.
   void postprocess(const CurrentForwardPassInfo& info,
                    NamedTensors& outputs,
                    const NodeInputs* inputs) override;
@@ -46,6 +46,10 @@ class TokenNodeSubmodule : public ARNodeSubmodule {
                   const NamedTensors& outputs,
                   const InputMetadata& metadata,
                   std::vector<std::string_view>& stopped_loops) override;
+  bool check_stop_batched(std::span<const CurrentForwardPassInfo* const> infos,
+                          const HostRows& rows,
+                          std::span<const InputMetadata> metadata,
+                          std::span<std::vector<std::string_view>> stopped) override;
 
   std::vector<CaptureConfig> get_capture_configs(Device device, int tp_world_size) override;
 

@@ -42,13 +42,14 @@ void LlamaSubmodule::bind_node_resources(const NodeResources& resources) {
   transformer_->bind_resources(resources.map());
 }
 
-std::unique_ptr<NodeInputs> LlamaSubmodule::prepare_inputs(std::string_view,
+std::unique_ptr<NodeInputs> LlamaSubmodule::prepare_inputs(std::string_view graph_walk,
                                                            const CurrentForwardPassInfo& info,
                                                            const NamedTensors& inputs,
                                                            const PrepareContext&) {
   auto prepared = std::make_unique<ARNodeInputs>();
   prepared->input_ids = inputs.tensor("text_inputs");
-  if (info.graph_walk == "prefill") {
+  const bool is_prefill = graph_walk == "prefill";
+  if (is_prefill) {
     if (const auto* rules = info.values.find<AnswerRules>(kAnswerRules)) {
       sampler_->set_rules(info.handle, 0, *rules);
     }
@@ -56,10 +57,10 @@ std::unique_ptr<NodeInputs> LlamaSubmodule::prepare_inputs(std::string_view,
   }
   // Tokens that the prefix cache already holds are not computed again.
   const CacheStream* stream = kv_->find_stream(info.handle, kMainLabel);
-  const int64_t cached = info.graph_walk == "prefill" && stream != nullptr ? stream->stored_len : 0;
+  const int64_t cached = is_prefill && stream != nullptr ? stream->stored_len : 0;
   // A generated token becomes part of what a later turn may begin with. Said once: a step that is
   // put off is prepared again.
-  if (info.graph_walk == "decode" && stream != nullptr && !stream->keys.empty() &&
+  if (!is_prefill && stream != nullptr && !stream->keys.empty() &&
       static_cast<int64_t>(stream->keys.size()) == stream->stored_len) {
     const auto token = static_cast<uint64_t>(*prepared->input_ids.data<int32_t>());
     kv_->extend_prefix_keys(info.handle, kMainLabel, std::span(&token, 1));

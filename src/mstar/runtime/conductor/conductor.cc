@@ -99,13 +99,7 @@ bool Conductor::drain(std::chrono::milliseconds timeout) {
 }
 
 void Conductor::on_worker_events(std::vector<WorkerEvent>& events) {
-  std::vector<Message> messages;
-  messages.reserve(events.size());
-  for (WorkerEvent& event : events) {
-    messages.emplace_back(std::move(event));
-  }
-  events.clear();
-  mailbox_.send_all(messages);
+  mailbox_.send(std::exchange(events, {}));
 }
 
 Conductor::Stats Conductor::stats() const {
@@ -167,11 +161,20 @@ void Conductor::handle(Message& message) {
       handle(one);
     }
   } else {
-    auto& event = std::get<WorkerEvent>(message);
+    handle_events(std::get<std::vector<WorkerEvent>>(message));
+  }
+}
+
+void Conductor::handle_events(std::vector<WorkerEvent>& events) {
+  for (WorkerEvent& event : events) {
     const auto it = requests_.find(event.request);
     if (it != requests_.end()) {
       handle_event(*it->second, event);
     }
+  }
+  if (num_new_tokens_ > 0) {
+    const std::lock_guard lock(mutex_);
+    stats_.num_generated_tokens += std::exchange(num_new_tokens_, 0);
   }
 }
 
@@ -312,6 +315,8 @@ void Conductor::handle_event(Request& request, WorkerEvent& event) {
       request.sink->on_output({.kind = OutputEvent::Kind::kStarted});
     }
   } else if (auto* emit = std::get_if<EmitEvent>(&event.what)) {
+    request.num_generated_tokens += emit->num_tokens;
+    num_new_tokens_ += emit->num_tokens;
     request.sink->on_output({.kind = OutputEvent::Kind::kEmit,
                              .modality = emit->modality,
                              .name = emit->edge,
@@ -321,8 +326,7 @@ void Conductor::handle_event(Request& request, WorkerEvent& event) {
     request.persist_signals.set(persist->edge, std::move(persist->tensors));
   } else if (const auto* tokens = std::get_if<TokensEvent>(&event.what)) {
     request.num_generated_tokens += tokens->count;
-    const std::lock_guard lock(mutex_);
-    stats_.num_generated_tokens += tokens->count;
+    num_new_tokens_ += tokens->count;
   } else if (const auto* step = std::get_if<ProgressEvent>(&event.what)) {
     request.sink->on_output({.kind = OutputEvent::Kind::kProgress,
                              .name = step->loop,

@@ -106,10 +106,12 @@ class Conductor {
 
   struct CancelAll {};
 
-  using Message = std::variant<Submitted, Cancel, Pause, CancelAll, WorkerEvent>;
+  // A worker's events come as it reports them: those of one step together.
+  using Message = std::variant<Submitted, Cancel, Pause, CancelAll, std::vector<WorkerEvent>>;
 
   void run();
   void handle(Message& message);
+  void handle_events(std::vector<WorkerEvent>& events);
   void admit();
   void start(std::unique_ptr<Request> request);
   void handle_event(Request& request, WorkerEvent& event);
@@ -131,6 +133,7 @@ class Conductor {
   // Conductor thread only.
   std::deque<Submitted> queue_;
   std::unordered_map<RequestKey, std::unique_ptr<Request>> requests_;
+  int64_t num_new_tokens_ = 0;  // not yet among the counts
 
   mutable std::mutex mutex_;
   std::condition_variable all_gone_;

@@ -279,7 +279,8 @@ void Scheduler::opened(RequestKey request_key, RequestHandle handle) {
   ActiveRequest* request = find(request_key);
   MSTAR_CHECK(request != nullptr, "request=", request_key);
   request->handle = handle;
-  by_handle_[handle] = request_key;
+  by_handle_.resize(std::max(by_handle_.size(), static_cast<size_t>(handle) + 1));
+  by_handle_[static_cast<size_t>(handle)] = request;
   if (request->removing) {
     begin_removal(*request);
     return;
@@ -321,7 +322,7 @@ void Scheduler::removed(RequestKey request_key) {
   std::unique_lock lock(mutex_);
   const auto it = requests_.find(request_key);
   MSTAR_CHECK(it != requests_.end(), "request=", request_key);
-  by_handle_.erase(it->second->handle);
+  by_handle_[static_cast<size_t>(it->second->handle)] = nullptr;
   requests_.erase(it);
   ++epoch_;  // its pages are free
   commands_.insert(commands_.end(),

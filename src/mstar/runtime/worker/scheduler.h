@@ -182,9 +182,10 @@ class Scheduler {
   void deliver_locked(ActiveRequest& request, RemoteMessage& message);
   void offer_chunks(ActiveRequest& request, WalkRun& run);
   bool try_make_batch(StepBatch& batch);
-  void collect(ActiveRequest& request, std::vector<Candidate>& candidates);
-  void add_row(const Candidate& candidate, StepBatch& batch);
+  void collect(ActiveRequest& request);
+  void add_row(const Candidate& candidate, BatchRow& row);
   void complete_row(StepBatch& batch, BatchRow& row, WalkRun& run, ActiveRequest& request);
+  void stop_loops(WalkRun& run, ActiveRequest& request, uint16_t node, const BatchRow& row);
   void finish_node(WalkRun& run, ActiveRequest& request, uint16_t node, BatchRow& row);
   void route(ActiveRequest& request, WalkRun& run, graph::Routing& routing);
   void push_stream(ActiveRequest& request,
@@ -233,9 +234,13 @@ class Scheduler {
   std::vector<ExecutorCommand> commands_;
   std::vector<ExecutorCommand> waiting_opens_;             // in order of arrival
   std::map<std::pair<uint16_t, uint16_t>, Share> shares_;  // (model node, walk)
-  std::unordered_map<RequestHandle, RequestKey> by_handle_;
+  std::vector<ActiveRequest*> by_handle_;                  // null: no request has the handle
   std::vector<WorkerEvent> pending_events_;
   std::vector<RemoteMessage> pending_remote_;
+  // Kept for their memory: a step of many requests would ask for it again and again.
+  std::vector<Candidate> candidates_;
+  std::vector<graph::Signal> signals_;
+  graph::Routing routing_;
   uint64_t next_ready_order_ = 1;
   uint64_t epoch_ = 1;  // grows when a refused row may fit now
   bool running_ = false;
@@ -245,6 +250,8 @@ class Scheduler {
   int64_t num_wasted_rows_ = 0;
   int64_t num_deferred_rows_ = 0;
   int64_t num_remote_bytes_ = 0;
+
+  StepBatch spare_batch_;  // the last one, reset. Executor thread; not guarded
 };
 
 }  // namespace mstar

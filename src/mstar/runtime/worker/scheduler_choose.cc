@@ -25,7 +25,7 @@ Scheduler::Share& Scheduler::share_of(uint16_t model_node, uint16_t walk) {
   return share;
 }
 
-void Scheduler::collect(ActiveRequest& request, std::vector<Candidate>& candidates) {
+void Scheduler::collect(ActiveRequest& request) {
   if (request.removing || request.paused || request.handle < 0) {
     return;
   }
@@ -40,17 +40,22 @@ void Scheduler::collect(ActiveRequest& request, std::vector<Candidate>& candidat
       if (run.ready_order[node] == 0) {
         run.ready_order[node] = next_ready_order_++;
       }
-      candidates.push_back({&request, &run, node, run.ready_order[node]});
+      candidates_.push_back({&request,
+                             &run,
+                             node,
+                             run.walk->nodes[node].model_node,
+                             run.walk_index,
+                             run.ready_order[node]});
     });
   }
 }
 
 bool Scheduler::try_make_batch(StepBatch& batch) {
-  std::vector<Candidate> candidates;
+  candidates_.clear();
   for (auto& [key, request] : requests_) {
-    collect(*request, candidates);
+    collect(*request);
   }
-  if (candidates.empty()) {
+  if (candidates_.empty()) {
     return false;
   }
   // Whose turn: the least served among the ready. One that was idle does not bring savings.
@@ -64,10 +69,14 @@ bool Scheduler::try_make_batch(StepBatch& batch) {
     share.active = false;
   }
   Share* best = nullptr;
-  std::pair<uint16_t, uint16_t> best_key;
-  for (const Candidate& candidate : candidates) {
-    const uint16_t model_node = candidate.run->walk->nodes[candidate.node].model_node;
-    Share& share = share_of(model_node, candidate.run->walk_index);
+  const Candidate* chosen = nullptr;
+  const Candidate* last = nullptr;
+  for (const Candidate& candidate : candidates_) {
+    if (last != nullptr && candidate.is_like(*last)) {
+      continue;
+    }
+    last = &candidate;
+    Share& share = share_of(candidate.model_node, candidate.walk_index);
     if (!share.active) {
       share.active = true;
       if (floor < std::numeric_limits<double>::infinity()) {
@@ -76,22 +85,21 @@ bool Scheduler::try_make_batch(StepBatch& batch) {
     }
     if (best == nullptr || share.used < best->used) {
       best = &share;
-      best_key = {model_node, candidate.run->walk_index};
+      chosen = &candidate;
     }
   }
-  std::erase_if(candidates, [&](const Candidate& candidate) {
-    return std::pair(candidate.run->walk->nodes[candidate.node].model_node,
-                     candidate.run->walk_index) != best_key;
-  });
-  std::ranges::sort(candidates, {}, &Candidate::order);
+  const Candidate like = *chosen;
+  std::erase_if(candidates_, [&](const Candidate& candidate) { return !candidate.is_like(like); });
+  std::ranges::sort(candidates_, {}, &Candidate::order);
 
-  const graph::CompiledWalk& walk = model_.walks[best_key.second];
-  batch.node = model_.nodes[best_key.first];
-  batch.graph_walk = walk.name;
-  const std::string key = policy_.split_key(batch.node, *candidates.front().run->info);
-  std::erase_if(candidates, [&](const Candidate& candidate) {
-    return policy_.split_key(batch.node, *candidate.run->info) != key;
-  });
+  batch.node = model_.nodes[like.model_node];
+  batch.graph_walk = model_.walks[like.walk_index].name;
+  const std::string key = policy_.split_key(batch.node, *candidates_.front().run->info);
+  if (!key.empty()) {
+    std::erase_if(candidates_, [&](const Candidate& candidate) {
+      return policy_.split_key(batch.node, *candidate.run->info) != key;
+    });
+  }
   size_t max_rows =
       static_cast<size_t>(std::max(1, policy_.max_batch_size(batch.node, batch.graph_walk)));
   int64_t row_tokens = 0;
@@ -101,32 +109,31 @@ bool Scheduler::try_make_batch(StepBatch& batch) {
         max_rows,
         static_cast<size_t>(std::max<int64_t>(1, options_.max_batch_tokens / kSmallestChunk)));
     row_tokens =
-        options_.max_batch_tokens / static_cast<int64_t>(std::min(max_rows, candidates.size()));
+        options_.max_batch_tokens / static_cast<int64_t>(std::min(max_rows, candidates_.size()));
   }
-  candidates.resize(std::min(candidates.size(), max_rows));
-  for (const Candidate& candidate : candidates) {
-    add_row(candidate, batch);
-    batch.rows.back().max_tokens = row_tokens;
+  const size_t num_rows = std::min(candidates_.size(), max_rows);
+  batch.rows.resize(num_rows);
+  for (size_t row = 0; row < num_rows; ++row) {
+    add_row(candidates_[row], batch.rows[row]);
+    batch.rows[row].max_tokens = row_tokens;
   }
   return true;
 }
 
-void Scheduler::add_row(const Candidate& candidate, StepBatch& batch) {
+void Scheduler::add_row(const Candidate& candidate, BatchRow& row) {
   ActiveRequest& request = *candidate.request;
   WalkRun& run = *candidate.run;
   const graph::CompiledNode& node = run.walk->nodes[candidate.node];
-  BatchRow& row = batch.rows.emplace_back();
   row.request = request.handle;
   row.info = run.info.get();
   row.tag = static_cast<uint64_t>(run.partition) << 16 | candidate.node;
   const auto ports = run.walk->ports_of(candidate.node);
-  std::vector<Signal> signals(ports.size());
-  run.state.begin(candidate.node, signals);
+  signals_.assign(ports.size(), {});
+  run.state.begin(candidate.node, signals_);
   for (size_t port = 0; port < ports.size(); ++port) {
-    if (signals[port].kind == SignalKind::kTensors) {
-      const auto tensors = payloads_.get(signals[port].payload);
-      row.inputs.set(ports[port].name, TensorList(tensors.begin(), tensors.end()));
-    } else if (signals[port].kind == SignalKind::kTrigger) {
+    if (signals_[port].kind == SignalKind::kTensors) {
+      row.inputs.set(ports[port].name, payloads_.get(signals_[port].payload));
+    } else if (signals_[port].kind == SignalKind::kTrigger) {
       row.inputs.set(ports[port].name, TensorList());
     }
   }
@@ -151,11 +158,10 @@ Scheduler::Work Scheduler::next() {
     if (stop_ && requests_.empty()) {
       return std::monostate();
     }
-    StepBatch batch;
-    if (try_make_batch(batch)) {
+    if (try_make_batch(spare_batch_)) {
       running_ = true;
       flush(lock);
-      return batch;
+      return std::move(spare_batch_);
     }
     break_deadlock();
     if (!commands_.empty() || !pending_events_.empty()) {

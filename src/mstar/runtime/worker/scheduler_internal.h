@@ -20,7 +20,14 @@ struct Scheduler::Candidate {
   ActiveRequest* request;
   WalkRun* run;
   graph::NodeId node;
+  uint16_t model_node;
+  uint16_t walk_index;
   uint64_t order;
+
+  // They can run together.
+  bool is_like(const Candidate& other) const {
+    return model_node == other.model_node && walk_index == other.walk_index;
+  }
 };
 
 namespace internal {

@@ -23,6 +23,7 @@ void Scheduler::complete(StepBatch batch) {
   num_captured_steps_ += batch.num_captured_steps;
   num_eager_steps_ += batch.num_eager_steps;
   bool counted = false;
+  pending_events_.reserve(pending_events_.size() + batch.rows.size());
   StepRecord record{.worker = options_.worker,
                     .node = batch.node,
                     .walk = batch.graph_walk,
@@ -33,10 +34,11 @@ void Scheduler::complete(StepBatch batch) {
                     .num_tokens = batch.num_tokens,
                     .captured = batch.num_captured_steps > 0};
   std::vector<RequestKey> keys;
+  keys.reserve(options_.listeners.empty() ? 0 : batch.rows.size());
   for (BatchRow& row : batch.rows) {
-    const auto it = by_handle_.find(row.request);
-    MSTAR_CHECK(it != by_handle_.end(), "handle=", row.request);
-    ActiveRequest& request = *find(it->second);
+    ActiveRequest* const owner = by_handle_[static_cast<size_t>(row.request)];
+    MSTAR_CHECK(owner != nullptr, "handle=", row.request);
+    ActiveRequest& request = *owner;
     if (!options_.listeners.empty()) {
       keys.push_back(request.key);
     }
@@ -63,6 +65,8 @@ void Scheduler::complete(StepBatch batch) {
   for (RuntimeListener* listener : options_.listeners) {
     listener->on_step(record);
   }
+  batch.reset();
+  spare_batch_ = std::move(batch);
 }
 
 void Scheduler::complete_row(StepBatch& batch,
@@ -103,11 +107,10 @@ void Scheduler::complete_row(StepBatch& batch,
   }
 }
 
-void Scheduler::finish_node(WalkRun& run, ActiveRequest& request, NodeId node, BatchRow& row) {
+// The loops that the node's check ended. Fails the request for one that its walk does not have.
+void Scheduler::stop_loops(WalkRun& run, ActiveRequest& request, NodeId node, const BatchRow& row) {
   const graph::CompiledWalk& walk = *run.walk;
-  const graph::LoopId scope = walk.nodes[node].scope;
   const graph::LoopTime time = run.state.time_of(node);
-  graph::Routing routing;
   for (const std::string_view name : row.stopped_loops) {
     const graph::LoopId loop = walk.find_loop(name);
     if (loop == graph::kNoId) {
@@ -122,7 +125,7 @@ void Scheduler::finish_node(WalkRun& run, ActiveRequest& request, NodeId node, B
                    " does not have"));
       return;
     }
-    run.state.stop_loop(loop, time, routing);
+    run.state.stop_loop(loop, time, routing_);
     for (const uint16_t worker : placements_[run.walk_index].groups_of_loop[loop]) {
       if (worker != options_.worker) {
         pending_remote_.push_back({RemoteMessage::Kind::kStop,
@@ -136,23 +139,41 @@ void Scheduler::finish_node(WalkRun& run, ActiveRequest& request, NodeId node, B
       }
     }
   }
+}
+
+void Scheduler::finish_node(WalkRun& run, ActiveRequest& request, NodeId node, BatchRow& row) {
+  const graph::CompiledWalk& walk = *run.walk;
+  const graph::LoopId scope = walk.nodes[node].scope;
+  routing_.clear();
+  if (!row.stopped_loops.empty()) {
+    stop_loops(run, request, node, row);
+    if (request.removing) {
+      return;
+    }
+  }
   const int64_t iteration = scope != graph::kWalkScope ? run.state.iteration(scope) + 1 : 0;
   const auto outputs = walk.outputs_of(node);
-  std::vector<Signal> signals(outputs.size());
+  signals_.assign(outputs.size(), {});
   for (size_t output = 0; output < outputs.size(); ++output) {
-    const TensorList* tensors = row.outputs.find(outputs[output].name);
-    if (tensors != nullptr) {
-      signals[output] = tensors->empty() ? Signal::trigger()
-                                         : Signal::tensors(payloads_.add(std::span(*tensors)));
+    TensorList* tensors = row.outputs.find(outputs[output].name);
+    if (tensors == nullptr) {
+      continue;
+    }
+    if (tensors->size() == 1) {
+      signals_[output] = Signal::tensors(payloads_.add(std::move(tensors->front())));
+    } else {
+      signals_[output] = tensors->empty() ? Signal::trigger()
+                                          : Signal::tensors(payloads_.add(std::span(*tensors)));
     }
   }
   for (const auto& [name, chunk] : row.metadata.stream_chunks) {
     run.consumed_final = run.consumed_final || chunk.is_final;
   }
-  const graph::CompleteResult result = run.state.complete(node, signals, routing);
-  route(request, run, routing);
+  const graph::CompleteResult result = run.state.complete(node, signals_, routing_);
+  const graph::EdgeId missing = routing_.missing;
+  route(request, run, routing_);
   if (result == graph::CompleteResult::kMissing) {
-    const graph::CompiledEdge& edge = walk.edges[routing.missing];
+    const graph::CompiledEdge& edge = walk.edges[missing];
     fail(request,
          ErrorCode::kInternal,
          str_cat("node ",
@@ -195,28 +216,38 @@ void Scheduler::after_change(ActiveRequest& request, WalkRun& run) {
 
 void Scheduler::route(ActiveRequest& request, WalkRun& run, graph::Routing& routing) {
   // Counts first: who hears of a token knows how many there are.
+  int64_t num_tokens = 0;
+  bool emits = false;
   for (const graph::Route& route : routing.routes) {
+    emits = emits || route.kind == graph::RouteKind::kEmit;
     if (route.kind == graph::RouteKind::kToken) {
-      const auto& items = route.signal;
-      const auto count = items.kind == SignalKind::kTensors
-                             ? static_cast<int64_t>(payloads_.get(items.payload).size())
-                             : int64_t{1};
-      add_event(request.key, run.partition, TokensEvent{count});
+      num_tokens += route.signal.kind == SignalKind::kTensors
+                        ? static_cast<int64_t>(payloads_.get(route.signal.payload).size())
+                        : int64_t{1};
     }
+  }
+  if (num_tokens > 0 && !emits) {
+    add_event(request.key, run.partition, TokensEvent{num_tokens});
   }
   for (const graph::Route& route : routing.routes) {
     const graph::CompiledEdge& edge = run.walk->edges[route.edge];
     TensorList tensors;
     if (route.signal.kind == SignalKind::kTensors) {
-      const auto items = payloads_.get(route.signal.payload);
-      tensors.assign(items.begin(), items.end());
+      if (route.kind != graph::RouteKind::kToken) {
+        const auto items = payloads_.get(route.signal.payload);
+        tensors.assign(items.begin(), items.end());
+      }
       payloads_.release(route.signal.payload);
     }
     switch (route.kind) {
       case graph::RouteKind::kEmit:
         add_event(request.key,
                   run.partition,
-                  EmitEvent{edge.modality, edge.name, std::move(tensors), route.time});
+                  EmitEvent{edge.modality,
+                            edge.name,
+                            std::move(tensors),
+                            std::exchange(num_tokens, 0),
+                            route.time});
         break;
       case graph::RouteKind::kPersist:
         add_event(request.key, run.partition, PersistEvent{edge.name, std::move(tensors)});
