@@ -159,7 +159,8 @@ TEST(MediaRequestTest, SizeBecomesWidthAndHeight) {
   HttpRequest http;
   const auto parse = [&](std::string_view fields) {
     http.body = str_cat(R"({"prompt":"p")", fields, "}");
-    return parse_media_request(http, backend.description(), {.media = {}, .max_choices = 10});
+    return parse_media_request(
+        http, backend.description(), MediaAccess(), {.media = {}, .max_choices = 10});
   };
   const MediaRequest request = parse(R"(,"size":"640x480","n":2,"seed":3)");
   EXPECT_EQ(request.request.parameters.at("width").get_int(), 640);
@@ -181,7 +182,8 @@ TEST(MediaRequestTest, SizeBecomesWidthAndHeight) {
   EXPECT_THROW(parse(R"(,"quality":"hd")"), Error);
   EXPECT_THROW(parse(R"(,"n":11)"), Error);
   http.body = "{}";
-  EXPECT_THROW(parse_media_request(http, backend.description(), {.media = {}}), Error);
+  EXPECT_THROW(parse_media_request(http, backend.description(), MediaAccess(), {.media = {}}),
+               Error);
 }
 
 }  // namespace
