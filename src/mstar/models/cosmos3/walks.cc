@@ -12,22 +12,15 @@ namespace {
 constexpr int kMaxInferenceSteps = 100;
 constexpr int kMaxWindowIterations = static_cast<int>(kMaxWindows) * (kMaxInferenceSteps + 1);
 
+// A step: all that a generation carries goes in and comes out for the next, but the condition.
 graph::Node dit_node(bool sound, bool actions) {
   using namespace graph;  // NOLINT: the words of a declaration
-  std::vector<std::string> carried{"latents"};
-  if (sound) {
-    carried.emplace_back("sound_latents");
-  }
-  if (actions) {
-    carried.emplace_back("action_latents");
-  }
-  carried.emplace_back("time_index");
-  Node dit = node("dit");
-  std::vector<std::string> needs = carried;
-  needs.emplace_back("cond_latents");
-  dit.needs(needs);
-  for (const std::string& name : carried) {
-    dit.makes(edge(name).to("dit"));
+  const std::vector<std::string> inputs = gen_inputs(sound, actions);
+  Node dit = node("dit").needs(inputs);
+  for (const std::string& name : inputs) {
+    if (name != "cond_latents") {
+      dit.makes(edge(name).to("dit"));
+    }
   }
   return dit;
 }
