@@ -93,6 +93,8 @@ class Film : public ChunkSink {
 class WindowedVideo : public ::testing::Test {
  protected:
   void start(const char* checkpoint = "nano", const char* kv = "{}", const char* kwargs = "{}") {
+    service_.reset();  // a second start: what uses the model goes first
+    runtime_.reset();
     model_ = open_model(std::string(kCheckpoints) + checkpoint, Json::parse(kwargs));
     Deployment deployment;
     deployment.resources["kv"] = Json::parse(kv);

@@ -106,8 +106,7 @@ std::vector<int64_t> parse_indexes(const Json& value) {
     indexes.push_back(value.is_integer() ? value.get_int() : -1);
   }
   std::ranges::sort(indexes);
-  const auto rest = std::ranges::unique(indexes);
-  indexes.erase(rest.begin(), rest.end());
+  indexes.erase(std::unique(indexes.begin(), indexes.end()), indexes.end());
   if (indexes.empty() || indexes.front() < 0) {
     refuse("condition_frame_indexes_vision", "expected latent frames of 0 or more");
   }

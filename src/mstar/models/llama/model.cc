@@ -120,8 +120,9 @@ std::unique_ptr<Model> LlamaModel::open(const std::string& path, const Json& mod
     }
   }
   std::ranges::sort(model->stop_token_ids_);
-  const auto rest = std::ranges::unique(model->stop_token_ids_);
-  model->stop_token_ids_.erase(rest.begin(), rest.end());
+  model->stop_token_ids_.erase(
+      std::unique(model->stop_token_ids_.begin(), model->stop_token_ids_.end()),
+      model->stop_token_ids_.end());
   model->grammars_ = std::make_unique<TokenGrammars>(
       model->text_.tokenizer, model->config_.vocab_size, model->stop_token_ids_);
   model->describe(model_kwargs);
