@@ -70,7 +70,7 @@ void Linear::forward_into(Stream& stream,
 }
 
 FusedColumnLinear::FusedColumnLinear(int64_t input_size, ShardSizes shard_sizes, bool bias)
-    : input_size_(input_size), shard_sizes_(std::move(shard_sizes)) {
+    : shard_sizes_(std::move(shard_sizes)) {
   std::vector<ShardSpec> weights;
   std::vector<ShardSpec> biases;
   for (const auto& [id, size] : shard_sizes_) {

@@ -96,7 +96,6 @@ class FusedColumnLinear : public Module {
   void pack(const FinalizeOptions& options) override;
 
  private:
-  int64_t input_size_;
   ShardSizes shard_sizes_;
   int64_t output_size_ = 0;
   Parameter* weight_parameter_;

@@ -329,7 +329,7 @@ void run_sampler(const GoldenCase& golden, RunContext& context, CaseResult& resu
     if (!config.is_object()) {
       continue;
     }
-    const auto number = [&config](const char* key) {
+    const auto number = [&config = config](const char* key) {  // clang 14 wants a name of its own
       return static_cast<float>(config.at(key).get_double());
     };
     SamplingRow row;
