@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -152,16 +153,17 @@ TEST(Serving, CapturedReplayEqualsEager) {
 class CrowdCounter : public RuntimeListener {
  public:
   void on_step(const StepRecord& step) override {
-    const std::lock_guard lock(mutex_);
     if (step.requests.size() >= 24) {
       ++(step.captured ? num_captured : num_eager);
     }
   }
 
-  std::mutex mutex_;
-  int num_captured = 0;
-  int num_eager = 0;
+  std::atomic<int> num_captured = 0;
+  std::atomic<int> num_eager = 0;
 };
+
+// On a busy machine requests of a crowd may come one after the other: it is asked anew then.
+constexpr int kMostCrowds = 20;
 
 // All of one length, so that they stay together.
 std::vector<Question> crowd_questions(int count, int num_tokens) {
@@ -181,8 +183,9 @@ TEST(Serving, ACrowdIsReplayedToo) {
   CrowdCounter counter;
   Served captured({.kv = kv, .max_concurrent_requests = 64, .listeners = {&counter}});
   Served eager({.kv = kv, .graph_capture = false, .max_concurrent_requests = 64});
-  for (const int count : {64, 50, 26}) {
-    const std::vector<Question> questions = crowd_questions(count, 40);
+  constexpr int kCounts[] = {64, 50, 26};
+  for (int crowd = 0; crowd < 3 || (counter.num_captured <= 20 && crowd < kMostCrowds); ++crowd) {
+    const std::vector<Question> questions = crowd_questions(kCounts[crowd % 3], 40);
     const std::vector<std::string> answers = all_at_once(captured, questions);
     EXPECT_EQ(answers, all_at_once(eager, questions));
     EXPECT_EQ(answers.back(), one_by_one(captured, {questions.back()}).front());
@@ -199,7 +202,10 @@ TEST(Serving, NobodyWaitsForPadding) {
   Served tight({.kv = R"({"page_size":64,"max_num_pages":69})", .listeners = {&counter}});
   Served large({.graph_capture = false});
   const std::vector<Question> questions = crowd_questions(26, 124);
-  EXPECT_EQ(all_at_once(tight, questions), all_at_once(large, questions));
+  const std::vector<std::string> answers = all_at_once(large, questions);
+  for (int crowd = 0; counter.num_eager == 0 && crowd < kMostCrowds; ++crowd) {
+    EXPECT_EQ(all_at_once(tight, questions), answers);
+  }
   EXPECT_GT(counter.num_captured, 0);
   EXPECT_GT(counter.num_eager, 0);
   EXPECT_EQ(tight.stats().num_deferred_rows, 0);
