@@ -1,11 +1,14 @@
 #include <gtest/gtest.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "mstar/base/str_cat.h"
 #include "mstar/checkpoint/safetensors.h"
+#include "mstar/cli/golden/case_process.h"
 #include "mstar/cli/golden/run_golden.h"
 
 namespace mstar::golden {
@@ -120,6 +123,31 @@ TEST_F(GoldenTest, SizesThatDoNotFitFailTheCase) {
                R"("v_proj.weight":{"role":"weight"},"o_proj.weight":{"role":"weight"})"));
     EXPECT_NE(text_.find("do not add up to the 3 rows"), std::string::npos) << text_;
   }
+}
+
+TEST(CaseProcess, ACaseThatEndsItsProcessFailsAlone) {
+  std::vector<std::string> lines;
+  run_in_children(
+      4,
+      []() -> RunCase {
+        return [](size_t index) -> Outcome {
+          if (index == 1) {
+            std::raise(SIGKILL);
+          }
+          if (index == 3) {
+            std::_Exit(7);
+          }
+          return {Verdict::kPass, str_cat("two\nlines ", index)};
+        };
+      },
+      [&](size_t index, const Outcome& outcome) {
+        lines.push_back(str_cat(index, static_cast<char>(outcome.verdict), outcome.summary));
+      });
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_EQ(lines[0], "0Ptwo\nlines 0");
+  EXPECT_EQ(lines[1], "1Fended the process: Killed");
+  EXPECT_EQ(lines[2], "2Ptwo\nlines 2");
+  EXPECT_EQ(lines[3], "3Fended the process with exit code 7");
 }
 
 TEST_F(GoldenTest, SelectsByPattern) {

@@ -1,9 +1,11 @@
 #include "mstar/cli/golden/run_golden.h"
 
 #include <exception>
+#include <memory>
 #include <ostream>
 
 #include "mstar/base/str_cat.h"
+#include "mstar/cli/golden/case_process.h"
 #include "mstar/cli/golden/registry.h"
 #include "mstar/kernels/cpu/isa.h"
 #include "mstar/tensor/cpu_stream.h"
@@ -28,16 +30,14 @@ bool matches(std::string_view name, std::string_view pattern) {
          matches(name.substr(1), pattern.substr(1));
 }
 
-void run_case(const Registry& registry,
-              GoldenCase& golden,
-              RunContext& context,
-              CaseResult& result) {
+Outcome run_case(const Registry& registry, GoldenCase& golden, RunContext& context) {
+  CaseResult result(golden);
   const auto runners = registry.find(golden);
   if (runners.empty()) {
-    result.fail(str_cat("unknown kind of case",
-                        golden.classes.empty() ? "" : ": class ",
-                        str_join(golden.classes, ", ")));
-    return;
+    return {Verdict::kFail,
+            str_cat("unknown kind of case",
+                    golden.classes.empty() ? "" : ": class ",
+                    str_join(golden.classes, ", "))};
   }
   // An error of one case fails that case only.
   try {
@@ -52,6 +52,35 @@ void run_case(const Registry& registry,
   } catch (const std::exception& error) {
     result.fail(error.what());
   }
+  const Verdict verdict = result.skipped()  ? Verdict::kSkip
+                          : result.passed() ? Verdict::kPass
+                                            : Verdict::kFail;
+  return {verdict, result.summary()};
+}
+
+// What the cases of one process share.
+struct Runtime {
+  explicit Runtime(const GoldenOptions& options) : pool(options.num_threads), stream(pool) {}
+
+  ThreadPool pool;
+  CpuStream stream;
+};
+
+void count(const GoldenCase& golden,
+           const Outcome& outcome,
+           GoldenCounts& counts,
+           std::ostream& out) {
+  const char* verdict = "PASS";
+  if (outcome.verdict == Verdict::kSkip) {
+    ++counts.skipped;
+    verdict = "SKIP";
+  } else if (outcome.verdict == Verdict::kPass) {
+    ++counts.passed;
+  } else {
+    ++counts.failed;
+    verdict = "FAIL";
+  }
+  out << verdict << ' ' << golden.name << ": " << outcome.summary << '\n' << std::flush;
 }
 
 }  // namespace
@@ -66,35 +95,25 @@ bool is_selected(const std::string& name, const std::string& pattern) {
 GoldenCounts run_golden(const GoldenOptions& options, std::ostream& out) {
   const Registry registry = build_registry();
   out << "kernels: " << to_string(active_isa()) << '\n';  // throws when MSTAR_ISA cannot be had
-  ThreadPool pool(options.num_threads);
-  CpuStream stream(pool);
-  RunContext context{stream, pool, options.model_folder};
   GoldenCounts counts;
   for (const std::string& folder : options.folders) {
-    int num_selected = 0;
-    for (GoldenCase& golden : read_cases(folder)) {
-      if (!is_selected(golden.name, options.only)) {
-        continue;
-      }
-      ++num_selected;
-      CaseResult result(golden);
-      run_case(registry, golden, context, result);
-      const char* verdict = "PASS";
-      if (result.skipped()) {
-        ++counts.skipped;
-        verdict = "SKIP";
-      } else if (result.passed()) {
-        ++counts.passed;
-      } else {
-        ++counts.failed;
-        verdict = "FAIL";
-      }
-      out << verdict << ' ' << golden.name << ": " << result.summary() << '\n';
-    }
-    if (num_selected == 0) {
+    std::vector<GoldenCase> cases = read_cases(folder);
+    std::erase_if(cases,
+                  [&](const GoldenCase& one) { return !is_selected(one.name, options.only); });
+    if (cases.empty()) {
       ++counts.failed;
       out << "FAIL " << folder << ": no case matches \"" << options.only << "\"\n";
     }
+    const auto prepare = [&]() -> RunCase {
+      auto runtime = std::make_shared<Runtime>(options);
+      return [&, runtime](size_t index) {
+        RunContext context{runtime->stream, runtime->pool, options.model_folder};
+        return run_case(registry, cases[index], context);
+      };
+    };
+    run_in_children(cases.size(), prepare, [&](size_t index, const Outcome& outcome) {
+      count(cases[index], outcome, counts, out);
+    });
   }
   out << counts.passed << " passed, " << counts.failed << " failed, " << counts.skipped
       << " skipped\n";
