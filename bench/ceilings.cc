@@ -1,6 +1,5 @@
 #include "bench/ceilings.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <vector>
@@ -174,22 +173,47 @@ double probe_f32_portable() {
   return static_cast<double>(kSteps) * 32 * 2;
 }
 
-// Median operations per second of a probe running on all threads at once.
-double rate(ThreadPool& pool, double (*probe)()) {
+using Probe = double (*)();
+
+// Operations per second of a probe running on all threads at once.
+double rate_once(ThreadPool& pool, Probe probe) {
+  std::atomic<double> total{0.0};
+  const double begin = now();
+  pool.parallel_for(pool.num_threads(), [&](int) {
+    const double done = probe();
+    double before = total.load();
+    while (!total.compare_exchange_weak(before, before + done)) {
+    }
+  });
+  return total.load() / (now() - begin);
+}
+
+double rate(ThreadPool& pool, Probe probe) {
   std::vector<double> rates;
   for (int round = 0; round < 9; ++round) {
-    std::atomic<double> total{0.0};
-    const double begin = now();
-    pool.parallel_for(pool.num_threads(), [&](int) {
-      const double done = probe();
-      double before = total.load();
-      while (!total.compare_exchange_weak(before, before + done)) {
-      }
-    });
-    rates.push_back(total.load() / (now() - begin));
+    rates.push_back(rate_once(pool, probe));
   }
-  std::ranges::nth_element(rates, rates.begin() + 4);
-  return rates[4];
+  return median(std::move(rates));
+}
+
+// What the active instruction set has for a type.
+Probe probe_of(Peak peak) {
+#if defined(__x86_64__)
+  const Isa isa = active_isa();
+  if (isa == Isa::kPortable) {
+    return &probe_f32_portable;
+  }
+  if (peak == Peak::kInt8) {
+    return isa >= Isa::kAvx512Bf16 ? &probe_int8_avx512 : &probe_int8_avx2;
+  }
+  if (peak == Peak::kBF16 && isa >= Isa::kAvx512Bf16) {
+    return isa == Isa::kAmx ? &probe_bf16_amx : &probe_bf16_avx512;
+  }
+  return isa == Isa::kAvx2 ? &probe_f32_avx2 : &probe_f32_avx512;
+#else
+  static_cast<void>(peak);
+  return &probe_f32_portable;
+#endif
 }
 
 #if defined(__x86_64__)
@@ -219,29 +243,36 @@ void read_portable(const std::byte* data, int64_t size_bytes) {
   sink = static_cast<float>(sum);
 }
 
-double measure_bandwidth(ThreadPool& pool) {
+// Bytes per second of one pass over `bytes` of a buffer that no cache holds.
+double bandwidth_once(ThreadPool& pool, int64_t bytes) {
   constexpr int64_t kBytes = int64_t{256} << 20;
   constexpr int64_t kPiece = 1 << 20;
   static const Tensor buffer = [] {
-    Tensor bytes = Tensor::empty({kBytes}, DType::kU8);
-    std::memset(bytes.bytes(), 1, kBytes);
-    return bytes;
+    Tensor all = Tensor::empty({kBytes}, DType::kU8);
+    std::memset(all.bytes(), 1, kBytes);
+    return all;
   }();
+  static int64_t begin_at = 0;
   auto* read = &read_portable;
 #if defined(__x86_64__)
   if (active_isa() != Isa::kPortable) {
     read = &read_avx2;
   }
 #endif
+  begin_at = (begin_at + bytes) % kBytes;  // the next part, so that a large cache has none of it
+  const double begin = now();
+  pool.parallel_for(static_cast<int>(bytes / kPiece), [&](int piece) {
+    read(buffer.bytes() + (begin_at + piece * kPiece) % kBytes, kPiece);
+  });
+  return static_cast<double>(bytes) / (now() - begin);
+}
+
+double measure_bandwidth(ThreadPool& pool) {
   std::vector<double> rates;
   for (int round = 0; round < 5; ++round) {
-    const double begin = now();
-    pool.parallel_for(static_cast<int>(kBytes / kPiece),
-                      [&](int piece) { read(buffer.bytes() + piece * kPiece, kPiece); });
-    rates.push_back(static_cast<double>(kBytes) / (now() - begin));
+    rates.push_back(bandwidth_once(pool, int64_t{256} << 20));
   }
-  std::ranges::nth_element(rates, rates.begin() + 2);
-  return rates[2];
+  return median(std::move(rates));
 }
 
 }  // namespace
@@ -249,25 +280,21 @@ double measure_bandwidth(ThreadPool& pool) {
 Ceilings measure_ceilings(ThreadPool& pool) {
   Ceilings ceilings;
   ceilings.bandwidth = measure_bandwidth(pool);
-  ceilings.f32_flops = rate(pool, probe_f32_portable);
-  ceilings.bf16_flops = ceilings.f32_flops;
-  ceilings.int8_ops = ceilings.f32_flops;
-#if defined(__x86_64__)
-  if (active_isa() == Isa::kPortable) {
-    return ceilings;
+  ceilings.f32_flops = rate(pool, probe_of(Peak::kF32));
+  ceilings.bf16_flops = rate(pool, probe_of(Peak::kBF16));
+  ceilings.int8_ops = rate(pool, probe_of(Peak::kInt8));
+  return ceilings;
+}
+
+Ceilings glance_at_ceilings(ThreadPool& pool, Peak peak) {
+  Ceilings ceilings;
+  ceilings.bandwidth = bandwidth_once(pool, int64_t{64} << 20);
+  const double rate = rate_once(pool, probe_of(peak));
+  switch (peak) {
+    case Peak::kF32: ceilings.f32_flops = rate; break;
+    case Peak::kBF16: ceilings.bf16_flops = rate; break;
+    case Peak::kInt8: ceilings.int8_ops = rate; break;
   }
-  const bool wide = active_isa() != Isa::kAvx2;
-  ceilings.f32_flops = rate(pool, wide ? probe_f32_avx512 : probe_f32_avx2);
-  ceilings.bf16_flops = ceilings.f32_flops;
-  ceilings.int8_ops = rate(pool, probe_int8_avx2);
-  if (active_isa() >= Isa::kAvx512Bf16) {
-    ceilings.bf16_flops = rate(pool, probe_bf16_avx512);
-    ceilings.int8_ops = rate(pool, probe_int8_avx512);
-  }
-  if (active_isa() == Isa::kAmx) {
-    ceilings.bf16_flops = rate(pool, probe_bf16_amx);
-  }
-#endif
   return ceilings;
 }
 

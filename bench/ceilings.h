@@ -2,6 +2,8 @@
 
 #include "mstar/base/thread_pool.h"
 
+#include "bench/bench.h"
+
 namespace mstar::bench {
 
 // What this machine can do at most, on the threads of a pool, with the active instruction set.
@@ -14,5 +16,9 @@ struct Ceilings {
 
 // Takes about a tenth of a second.
 Ceilings measure_ceilings(ThreadPool& pool);
+
+// One of them and the bandwidth, in a few milliseconds each: for measuring around every round, because
+// a shared machine changes its speed from one second to the next. 0 for what is not asked for.
+Ceilings glance_at_ceilings(ThreadPool& pool, Peak peak);
 
 }  // namespace mstar::bench

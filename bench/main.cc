@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <exception>
 #include <fstream>
+#include <functional>
+#include <optional>
 #include <sstream>
 
 #include "mstar/base/error.h"
@@ -184,43 +186,78 @@ void print_result(const Case& item, const Result& result) {
   std::fflush(stdout);
 }
 
-// Both ceilings are measured right before and after: on shared machines they drift by a third
-// within a minute.
+// What the machine could do around each round, and a case's shares of it. Shared machines drift by a
+// third within seconds: each round is held against what was measured right before and after it.
+class Fence {
+ public:
+  Fence(const Case& item, ThreadPool& pool) : item_(item), pool_(pool) {}
+
+  void operator()(std::optional<double> seconds) {
+    const Ceilings now = glance_at_ceilings(pool_, item_.peak);
+    if (seconds) {
+      const double peak = 0.5 * (peak_of(before_, item_.peak) + peak_of(now, item_.peak));
+      const double bandwidth = 0.5 * (before_.bandwidth + now.bandwidth);
+      peaks_.push_back(peak);
+      bandwidths_.push_back(bandwidth);
+      flops_shares_.push_back(item_.flops / *seconds / peak);
+      bytes_shares_.push_back(item_.bytes / *seconds / bandwidth);
+    }
+    before_ = now;
+  }
+
+  void put(Result& result) const {
+    result.peak = median(peaks_);
+    result.bandwidth = median(bandwidths_);
+    result.flops_share = median(flops_shares_);
+    result.bytes_share = median(bytes_shares_);
+  }
+
+ private:
+  const Case& item_;
+  ThreadPool& pool_;
+  Ceilings before_;
+  std::vector<double> peaks_, bandwidths_, flops_shares_, bytes_shares_;
+};
+
 Result run_case(const Case& item, CpuStream& stream, int rounds, bool with_peer) {
   const Case::Runs runs = item.prepare(stream);
-  const Ceilings before = measure_ceilings(stream.pool());
-  const Times measured = alternate(runs.ours, with_peer ? runs.peer : nullptr, rounds);
-  const Ceilings after = measure_ceilings(stream.pool());
+  Fence fence(item, stream.pool());
+  const Times measured =
+      alternate(runs.ours, with_peer ? runs.peer : nullptr, rounds, std::ref(fence));
   Result result;
   result.seconds = measured.ours;
   result.peer_seconds = measured.peer;
-  result.peak = 0.5 * (peak_of(before, item.peak) + peak_of(after, item.peak));
-  result.bandwidth = 0.5 * (before.bandwidth + after.bandwidth);
-  result.flops_share = item.flops / result.seconds / result.peak;
-  result.bytes_share = item.bytes / result.seconds / result.bandwidth;
+  fence.put(result);
   return result;
 }
 
 // One case as a server of rounds: "ready", then seconds a line asked for, then at the end of the
-// input what the machine can do, measured before and after.
+// input what the machine could do, measured around every round.
 int run_on_demand(const Case& item, CpuStream& stream) {
   const Case::Runs runs = item.prepare(stream);
-  const Ceilings before = measure_ceilings(stream.pool());
-  runs.ours();
+  Fence fence(item, stream.pool());
+  const auto timed = [&] {
+    fence(std::nullopt);
+    const double begin = now();
+    runs.ours();
+    const double seconds = now() - begin;
+    fence(seconds);
+    return seconds;
+  };
+  timed();
   std::printf("ready\n");
   std::fflush(stdout);
   char line[64];
   while (std::fgets(line, sizeof(line), stdin) != nullptr) {
-    const double begin = now();
-    runs.ours();
-    std::printf("%.9f\n", now() - begin);
+    std::printf("%.9f\n", timed());
     std::fflush(stdout);
   }
-  const Ceilings after = measure_ceilings(stream.pool());
-  const Json document =
-      Json::object({{"name", item.name},
-                    {"flops", item.flops},
-                    {"peak", 0.5 * (peak_of(before, item.peak) + peak_of(after, item.peak))}});
+  Result result;
+  fence.put(result);
+  const Json document = Json::object({{"name", item.name},
+                                      {"flops", item.flops},
+                                      {"peak", result.peak},
+                                      {"share_of_peak", result.flops_share}});
   std::printf("%s\n", document.dump().c_str());
   return 0;
 }

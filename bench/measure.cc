@@ -31,13 +31,13 @@ int repeats_of(const std::function<void()>& call) {
   return std::clamp(static_cast<int>(0.01 / std::max(once, 1e-7)), 1, 10'000);
 }
 
+}  // namespace
+
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::ranges::nth_element(values, middle);
   return *middle;
 }
-
-}  // namespace
 
 void use_processor_time() {
   processor_time = true;
@@ -49,13 +49,18 @@ double now() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-Times alternate(const std::function<void()>& ours, const std::function<void()>& peer, int rounds) {
+Times alternate(const std::function<void()>& ours,
+                const std::function<void()>& peer,
+                int rounds,
+                const std::function<void(std::optional<double> seconds)>& fence) {
   const int our_repeats = repeats_of(ours);
   const int peer_repeats = peer ? repeats_of(peer) : 0;
   std::vector<double> our_times;
   std::vector<double> peer_times;
   for (int round = 0; round < rounds; ++round) {
+    fence(std::nullopt);
     our_times.push_back(time_calls(ours, our_repeats));
+    fence(our_times.back());
     if (peer) {
       peer();  // wakes its threads
       peer_times.push_back(time_calls(peer, peer_repeats));

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <vector>
 
 namespace mstar::bench {
 
@@ -17,7 +19,14 @@ struct Times {
 };
 
 // Seconds of one call of each, as the median over `rounds` rounds that alternate between the two;
-// a round repeats short calls for some milliseconds.
-Times alternate(const std::function<void()>& ours, const std::function<void()>& peer, int rounds);
+// a round repeats short calls for some milliseconds. `fence` runs right before and right after each
+// of our rounds, the second time with the round's seconds for a call.
+Times alternate(const std::function<void()>& ours,
+                const std::function<void()>& peer,
+                int rounds,
+                const std::function<void(std::optional<double> seconds)>& fence);
+
+// The middle one; values must not be empty.
+double median(std::vector<double> values);
 
 }  // namespace mstar::bench

@@ -4,7 +4,7 @@
 
 A step runs the generation tower over both guidance branches as a batch of two, the prompts' keys and values cached as
 mstar has them. With --mstar both programs hold the same case at the same time and run in turn, one round each; the medians,
-their ratio and mstar's share of what the machine can do (which it measures before and after) are printed, as rows of Markdown.
+their ratio and mstar's share of what the machine can do (which it measures around every round) are printed, as rows of Markdown.
 """
 
 import argparse
@@ -149,7 +149,7 @@ def measure(name, make, a):
         print(f"{name:40} {seconds * 1e3:10.3f} ms {flops / seconds / 1e9:8.1f} GFLOP/s", flush=True)
         return
     own, limits = statistics.median(ours), mstar.close()
-    share = flops / own / limits["peak"]
+    share = limits["share_of_peak"]
     print(
         f"| {name} | {own * 1e3:.1f} ms | {share * 100:.0f} % of {limits['peak'] / 1e9:.0f} GFLOP/s "
         f"| {seconds * 1e3:.1f} ms | {seconds / own:.2f} |",

@@ -1,6 +1,7 @@
 #include "mstar/base/thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
 
 #include "mstar/base/check.h"
 
@@ -23,13 +24,36 @@ void relax() {
 #endif
 }
 
-// About 100 us of pauses: longer than the gap between two ops of a forward, short enough that an
-// idle server does not burn its cores. A thread sanitizer build sleeps at once.
+// Longer than the gap between two ops of a forward, short enough that an idle server does not burn
+// its cores. A pause takes 3 cycles on one processor and 140 on another, so a clock decides. A
+// thread sanitizer build sleeps at once.
 #ifdef MSTAR_TSAN
-constexpr int kSpins = 1;
+constexpr std::chrono::microseconds kSpinTime{0};
 #else
-constexpr int kSpins = 4000;
+constexpr std::chrono::microseconds kSpinTime{100};
 #endif
+
+// Counts time while something is awaited.
+class Spinner {
+ public:
+  // Pauses; false once the time is over.
+  bool spin() {
+    relax();
+    if (++spins_ % kSpinsPerLook != 0) {
+      return true;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (spins_ == kSpinsPerLook) {
+      end_ = now + kSpinTime;
+    }
+    return now < end_;
+  }
+
+ private:
+  static constexpr unsigned kSpinsPerLook = 64;
+  unsigned spins_ = 0;
+  std::chrono::steady_clock::time_point end_;
+};
 
 }  // namespace
 
@@ -67,9 +91,8 @@ void ThreadPool::take_tasks() {
 void ThreadPool::work() {
   uint32_t seen = 0;
   while (true) {
-    int spins = kSpins;
-    while (generation_.load(std::memory_order_acquire) == seen && --spins > 0) {
-      relax();
+    Spinner spinner;
+    while (generation_.load(std::memory_order_acquire) == seen && spinner.spin()) {
     }
     while (generation_.load(std::memory_order_acquire) == seen) {
       num_sleeping_.fetch_add(1, std::memory_order_seq_cst);
@@ -102,10 +125,9 @@ void ThreadPool::run(int num_tasks, void (*function)(void*, int), void* argument
     generation_.notify_all();
   }
   take_tasks();
-  int spins = 0;
+  Spinner spinner;
   while (num_busy_.load(std::memory_order_acquire) > 0) {
-    relax();
-    if (++spins > kSpins) {
+    if (!spinner.spin()) {
       std::this_thread::yield();  // more threads than processors: let the worker finish
     }
   }

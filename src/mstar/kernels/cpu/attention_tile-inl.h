@@ -82,7 +82,7 @@ MSTAR_VEC void multiply_panel(const float* a,
         if constexpr (kPairs) {
           acc[row][vec] = dot_pairs(acc[row][vec], x, panel[vec]);
         } else {
-          acc[row][vec] = fma(x, panel[vec], acc[row][vec]);
+          accumulate(acc[row][vec], x, panel[vec]);
         }
       }
     }

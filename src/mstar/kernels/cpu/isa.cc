@@ -67,6 +67,21 @@ bool has_f16c() {
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
 }
 
+// Zen and Zen+: family 17h, models below 30h (AMD, "Revision Guide for AMD Family 17h").
+bool is_first_zen() {
+  if (!__builtin_cpu_is("amd")) {
+    return false;
+  }
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  __get_cpuid(1, &eax, &ebx, &ecx, &edx);
+  const unsigned family = ((eax >> 8) & 15U) + ((eax >> 20) & 255U);
+  const unsigned model = ((eax >> 4) & 15U) | ((eax >> 12) & 0xf0U);
+  return family == 0x17 && model < 0x30;
+}
+
 Isa find_best_isa() {
   // The compiler's helpers also ask the operating system whether it saves the registers.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) {
@@ -82,6 +97,10 @@ Isa find_best_isa() {
   return may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
 }
 #else
+bool is_first_zen() {
+  return false;
+}
+
 Isa find_best_isa() {
   return Isa::kPortable;
 }
@@ -120,6 +139,11 @@ const char* to_string(Isa isa) {
 Isa best_isa() {
   static const Isa best = find_best_isa();
   return best;
+}
+
+int64_t weight_prefetch_bytes() {
+  static const int64_t bytes = is_first_zen() ? 512 : 0;
+  return bytes;
 }
 
 Isa active_isa() {

@@ -83,6 +83,7 @@ void run_direct(const MatmulProblem& p, const MatmulRange& range) {
   params.panel_bytes = p.weight.panel_bytes;
   params.num_blocks = p.weight.k_padded / format.block;
   params.sums = sums;
+  const int64_t prefetch_bytes = weight_prefetch_bytes();
   for (int64_t panel = range.panel_begin; panel < range.panel_end;) {
     const bool many = panel + abreast <= range.panel_end;
     const int64_t width = many ? abreast * kPanel : kPanel;
@@ -92,6 +93,7 @@ void run_direct(const MatmulProblem& p, const MatmulRange& range) {
       const int64_t first = tile_row(p, num_tiles, tile);
       const auto rows = static_cast<int>(tile_row(p, num_tiles, tile + 1) - first);
       params.x = x_row(p, first);
+      params.prefetch_bytes = tile == range.tile_begin ? prefetch_bytes : 0;
       tile_function(format, rows, tallest, many)(params);
       finish_rows(p, first, rows, panel * kPanel, width, sums, width);
     }

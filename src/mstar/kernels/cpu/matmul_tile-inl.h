@@ -41,8 +41,7 @@ MSTAR_INLINE void add_group(const PanelReader<dtype> (&readers)[kPanels],
       const F other = kRowsInside ? readers[i].value(j) : splat(x[j * kRows + i]);
 #pragma GCC unroll 8
       for (int h = 0; h < (kRowsInside ? kRows : kPanels); ++h) {
-        F& sum = kRowsInside ? sums[h][i] : sums[i][h];
-        sum = mul_add(other, held[h], sum);
+        accumulate(kRowsInside ? sums[h][i] : sums[i][h], other, held[h]);
       }
     }
   }
@@ -63,6 +62,12 @@ void run_tile(const TileParams& p) {
   const uint8_t* block = p.panel;
   const int64_t panel_bytes = p.panel_bytes;
   for (int64_t left = p.num_blocks; left > 0; --left, block += Shape::kStride) {
+    if (p.prefetch_bytes > 0) {
+#pragma GCC unroll 8
+      for (int c = 0; c < kPanels; ++c) {
+        prefetch<Shape::kStride>(block + c * panel_bytes + p.prefetch_bytes);
+      }
+    }
     for (int sub = 0; sub < Shape::kSubs; ++sub) {
       PanelReader<dtype> readers[kPanels];
 #pragma GCC unroll 8

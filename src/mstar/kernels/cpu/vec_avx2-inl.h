@@ -148,6 +148,13 @@ MSTAR_VEC Vec fma(Vec a, Vec b, Vec c) {
   return {_mm256_fmadd_ps(a.v, b.v, c.v)};
 }
 
+// sum += a * b in place, written out so that the compiler leaves sums in their registers.
+MSTAR_VEC void accumulate(Vec& sum, Vec a, Vec b) {
+  __m256 moved = sum.v;  // by value: an operand in memory would keep all sums there
+  asm("vfmadd231ps %2, %1, %0" : "+x"(moved) : "x"(a.v), "x"(b.v));
+  sum.v = moved;
+}
+
 MSTAR_VEC Vec fnma(Vec a, Vec b, Vec c) {
   return {_mm256_fnmadd_ps(a.v, b.v, c.v)};
 }

@@ -173,6 +173,10 @@ MSTAR_VEC Vec fma(Vec a, Vec b, Vec c) {
   return {_mm512_fmadd_ps(a.v, b.v, c.v)};
 }
 
+MSTAR_VEC void accumulate(Vec& sum, Vec a, Vec b) {
+  sum = fma(a, b, sum);
+}
+
 MSTAR_VEC Vec fnma(Vec a, Vec b, Vec c) {
   return {_mm512_fnmadd_ps(a.v, b.v, c.v)};
 }

@@ -129,6 +129,10 @@ MSTAR_VEC Vec fma(Vec a, Vec b, Vec c) {
   return {a.v * b.v + c.v};
 }  // a * b + c
 
+MSTAR_VEC void accumulate(Vec& sum, Vec a, Vec b) {
+  sum = fma(a, b, sum);
+}
+
 MSTAR_VEC Vec fnma(Vec a, Vec b, Vec c) {
   return {c.v - a.v * b.v};
 }  // c - a * b
