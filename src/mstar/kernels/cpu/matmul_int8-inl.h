@@ -91,7 +91,6 @@ MSTAR_INLINE I total(U sum) {
 //   kOffset     what add_products leaves in a sum for each unit of the x's sum
 //   kMinimum    values have a minimum besides a scale
 //   load_group  eight values: two words of four codes, in the order that x's are packed in
-//   words_at    where a group's nibbles begin, in bytes of each column (plain nibbles only)
 //   scale, minimum   of a piece
 template <DType dtype>
 struct Codes;
@@ -146,10 +145,8 @@ struct Codes<DType::kQ4_0> {
   static constexpr int kOffset = 8;
   U bytes[2];
 
-  static constexpr int words_at(int sub, int g) { return 4 + 16 * sub + 4 * g; }
-
   MSTAR_INLINE void load_group(const uint8_t* block, int sub, int g) {
-    split_nibbles(block + words_at(sub, g) * kPanel, bytes);
+    split_nibbles(block + (4 + 16 * sub + 4 * g) * kPanel, bytes);
   }
 
   static MSTAR_INLINE F scale(const uint8_t* block, int sub, int) {
@@ -170,10 +167,8 @@ struct NibbleCodes {
   static constexpr int kBlockBytes = kWordsAt + 16;
   U bytes[2];
 
-  static constexpr int words_at(int, int g) { return kWordsAt + 4 * g; }
-
-  MSTAR_INLINE void load_group(const uint8_t* block, int sub, int g) {
-    split_nibbles(block + words_at(sub, g) * kPanel, bytes);
+  MSTAR_INLINE void load_group(const uint8_t* block, int, int g) {
+    split_nibbles(block + (kWordsAt + 4 * g) * kPanel, bytes);
     if constexpr (kFifthBit) {
       add_high_bits(load_words(block + kHighAt * kPanel), 2 * g, 1, 0x10101010U, bytes);
     }
@@ -207,10 +202,8 @@ struct SuperNibbleCodes {
   static constexpr int kBlockBytes = kWordsAt + 128;
   U bytes[2];
 
-  static constexpr int words_at(int sub, int g) { return kWordsAt + 16 * sub + 4 * g; }
-
   MSTAR_INLINE void load_group(const uint8_t* block, int sub, int g) {
-    split_nibbles(block + words_at(sub, g) * kPanel, bytes);
+    split_nibbles(block + (kWordsAt + 16 * sub + 4 * g) * kPanel, bytes);
     if constexpr (kFifthBit) {
       add_high_bits(load_words(block + (20 + 4 * sub) * kPanel), 2 * g, 1, 0x10101010U, bytes);
     }
@@ -273,44 +266,6 @@ MSTAR_INLINE int32_t code_sum(const uint8_t* p, int half) {
   return kHalves == 1 ? first + second : half == 0 ? first : second;
 }
 
-#if defined(__AVX2__) && !defined(__AVX512F__)
-// One row, one group of nibbles, step by step for all panels at once: the scheduler of Zen holds few
-// instructions, and a word's chain of eight, one word after another, would leave its multiplier
-// idle for a sixth of the time.
-template <int kPanels>
-MSTAR_INLINE void add_nibbles(
-    const uint8_t* words, int64_t panel_bytes, U x_low, U x_high, U (&sums)[1][kPanels]) {
-  const auto step = [](U value) {
-    asm volatile("" : "+x"(value));  // keeps the order of steps
-    return value;
-  };
-  const auto dot = [&step](U codes, U x) {
-    return step(reinterpret_cast<U>(_mm256_maddubs_epi16(reinterpret_cast<__m256i>(codes),
-                                                         reinterpret_cast<__m256i>(x))));
-  };
-  const auto add = [&step](U a, U b) {
-    return step(reinterpret_cast<U>(
-        _mm256_add_epi16(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b))));
-  };
-  U low[kPanels];
-  U high[kPanels];
-#define MSTAR_EACH(statement)           \
-  _Pragma("GCC unroll 8")               \
-  for (int c = 0; c < kPanels; ++c) {   \
-    statement;                          \
-  }
-  MSTAR_EACH(high[c] = step(load_words(words + c * panel_bytes)))
-  MSTAR_EACH(low[c] = step(high[c] & 0x0f0f0f0fU))
-  MSTAR_EACH(low[c] = dot(low[c], x_low))
-  MSTAR_EACH(high[c] = step(high[c] >> 4))
-  MSTAR_EACH(high[c] = step(high[c] & 0x0f0f0f0fU))
-  MSTAR_EACH(high[c] = dot(high[c], x_high))
-  MSTAR_EACH(sums[0][c] = add(sums[0][c], low[c]))
-  MSTAR_EACH(sums[0][c] = add(sums[0][c], high[c]))
-#undef MSTAR_EACH
-}
-#endif
-
 // Piece `half` of 32 values of k. `x`: [kRows] scales, [kRows] sums of codes, [8][kRows] words of
 // four codes.
 template <DType dtype, int kRows, int kPanels>
@@ -335,17 +290,6 @@ MSTAR_INLINE void add_piece(const uint8_t* block,
         prefetch<1>(block + c * panel_bytes + prefetch_bytes + (4 * sub + g) * kGroupBytes);
       }
     }
-#if defined(__AVX2__) && !defined(__AVX512F__)
-    if constexpr (C::kBits == 4 && kRows == 1) {
-      const uint8_t* at = x + 8 + 8 * g;
-      add_nibbles<kPanels>(block + C::words_at(sub, g) * kPanel,
-                           panel_bytes,
-                           splat_word(static_cast<uint32_t>(int_at(at))),
-                           splat_word(static_cast<uint32_t>(int_at(at + 4))),
-                           products);
-      continue;
-    }
-#endif
 #pragma GCC unroll 8
     for (int c = 0; c < kPanels; ++c) {
       C codes;

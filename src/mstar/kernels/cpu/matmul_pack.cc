@@ -28,26 +28,26 @@ F row_values(const PackRowsParams& p, int64_t row, int64_t k) {
                      : load(static_cast<const float*>(p.x) + index);
 }
 
-void pack_floats(const PackRowsParams& p, int64_t first, int64_t rows, float* out) {
-  float values[kTileRows][kLanes];
+template <int kRows>
+void pack_floats_of(const PackRowsParams& p, int64_t first, float* out) {
+  float values[kRows][kLanes];
   int64_t k = 0;
-  for (; k + kLanes <= p.k; k += kLanes) {
-    if (rows == 1) {
-      store(out + k, row_values(p, first, k));
-      continue;
+  for (; k + kLanes <= p.k; k += kLanes, out += kRows * kLanes) {
+#pragma GCC unroll 8
+    for (int row = 0; row < kRows; ++row) {
+      store(kRows == 1 ? out : values[row], row_values(p, first + row, k));
     }
-    for (int64_t row = 0; row < rows; ++row) {
-      store(values[row], row_values(p, first + row, k));
-    }
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      for (int64_t row = 0; row < rows; ++row) {
-        out[(k + lane) * rows + row] = values[row][lane];
+#pragma GCC unroll 16
+    for (int lane = 0; kRows > 1 && lane < kLanes; ++lane) {
+#pragma GCC unroll 8
+      for (int row = 0; row < kRows; ++row) {
+        out[lane * kRows + row] = values[row][lane];
       }
     }
   }
   for (; k < p.k_padded; ++k) {
-    for (int64_t row = 0; row < rows; ++row) {
-      out[k * rows + row] = element(p, first + row, k);
+    for (int row = 0; row < kRows; ++row) {
+      *out++ = element(p, first + row, k);
     }
   }
 }
@@ -79,11 +79,15 @@ void pack_pairs_of(const PackRowsParams& p, int64_t first, uint32_t* out) {
 }
 
 template <int... rows>
-void pack_pairs(const PackRowsParams& p,
-                int64_t first,
-                int64_t count,
-                uint32_t* out,
-                IntList<rows...>) {
+void pack_floats(
+    const PackRowsParams& p, int64_t first, int64_t count, float* out, IntList<rows...>) {
+  constexpr void (*kPack[])(const PackRowsParams&, int64_t, float*) = {&pack_floats_of<rows>...};
+  kPack[count - 1](p, first, out);
+}
+
+template <int... rows>
+void pack_pairs(
+    const PackRowsParams& p, int64_t first, int64_t count, uint32_t* out, IntList<rows...>) {
   constexpr void (*kPack[])(const PackRowsParams&, int64_t, uint32_t*) = {&pack_pairs_of<rows>...};
   kPack[count - 1](p, first, out);
 }
@@ -123,7 +127,9 @@ void matmul_pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_
     const int64_t rows = (tile + 1) * p.m / num_tiles - first;
     uint8_t* out = static_cast<uint8_t*>(p.out) + first * packed_row_bytes(p.form, p.k_padded);
     switch (p.form) {
-      case PackedX::kF32: pack_floats(p, first, rows, reinterpret_cast<float*>(out)); break;
+      case PackedX::kF32:
+        pack_floats(p, first, rows, reinterpret_cast<float*>(out), AllRows{});
+        break;
       case PackedX::kBF16Pairs:
         pack_pairs(p, first, rows, reinterpret_cast<uint32_t*>(out), AllRows{});
         break;

@@ -50,22 +50,26 @@ MSTAR_INLINE void add_group(const PanelReader<dtype> (&readers)[kPanels],
 template <DType dtype, int kRows, int kPanels>
 void run_tile(const TileParams& p) {
   using Shape = BlockShape<dtype>;
+  // Copies: the stores of sums might change the parameters, for all the compiler knows.
+  float* const kept = p.sums;
+  const int64_t stride = p.sums_stride;
+  const int64_t prefetch_bytes = p.prefetch_bytes;
   F sums[kRows][kPanels];
 #pragma GCC unroll 8
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
     for (int c = 0; c < kPanels; ++c) {
-      sums[row][c] = p.resume ? load(p.sums + row * p.sums_stride + c * kLanes) : splat(0.0F);
+      sums[row][c] = p.resume ? load(kept + row * stride + c * kLanes) : splat(0.0F);
     }
   }
   const auto* x = static_cast<const float*>(p.x);
   const uint8_t* block = p.panel;
   const int64_t panel_bytes = p.panel_bytes;
   for (int64_t left = p.num_blocks; left > 0; --left, block += Shape::kStride) {
-    if (p.prefetch_bytes > 0) {
+    if (prefetch_bytes > 0) {
 #pragma GCC unroll 8
       for (int c = 0; c < kPanels; ++c) {
-        prefetch<Shape::kStride>(block + c * panel_bytes + p.prefetch_bytes);
+        prefetch<Shape::kStride>(block + c * panel_bytes + prefetch_bytes);
       }
     }
     for (int sub = 0; sub < Shape::kSubs; ++sub) {
@@ -87,7 +91,7 @@ void run_tile(const TileParams& p) {
   for (int row = 0; row < kRows; ++row) {
 #pragma GCC unroll 8
     for (int c = 0; c < kPanels; ++c) {
-      store(p.sums + row * p.sums_stride + c * kLanes, sums[row][c]);
+      store(kept + row * stride + c * kLanes, sums[row][c]);
     }
   }
 }
