@@ -229,7 +229,7 @@ struct ManyTiles {
       prefetcher.ask(lines);
       const int64_t first = walk.first();
       const int rows = walk.rows();
-      params.x = x_row(p, first) + packed_row_bytes(p.x_form, k) * rows;
+      params.x = x_row(p, first) + packed_bytes(p.x_form, k) * rows;
       params.sums = sums + (first - row_begin) * sums_stride + (panel - range.panel_begin) * kPanel;
       tile_function(tile_kernels, rows, tallest, width > 1)(params);
     }

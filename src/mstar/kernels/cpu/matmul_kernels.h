@@ -31,15 +31,25 @@ enum class PackedX : uint8_t {
   kInt8Nibbles,  // the same, each eight codes in the order 0, 2, 4, 6, 1, 3, 5, 7
 };
 
-inline int64_t packed_row_bytes(PackedX form, int64_t k_padded) {
+// Bytes of k values of a row.
+inline int64_t packed_bytes(PackedX form, int64_t k) {
   switch (form) {
-    case PackedX::kF32: return 4 * k_padded;
+    case PackedX::kF32: return 4 * k;
     case PackedX::kBF16Pairs:
-    case PackedX::kBF16Tiles: return 2 * k_padded;
+    case PackedX::kBF16Tiles: return 2 * k;
     case PackedX::kInt8:
     case PackedX::kInt8Nibbles: break;
   }
-  return k_padded / 32 * 40;
+  return k / 32 * 40;
+}
+
+// From a row to the next, and by as much times its first row a tile begins behind the first one. A
+// power of two would bring a stretch of k of all tiles to the same few sets of the second-level
+// cache.
+inline int64_t packed_row_bytes(PackedX form, int64_t k_padded) {
+  const int64_t bytes = packed_bytes(form, k_padded);
+  const bool by_rows = form == PackedX::kF32 || form == PackedX::kBF16Pairs;
+  return by_rows && bytes % 4096 == 0 ? bytes + 512 : bytes;
 }
 
 struct PackRowsParams {

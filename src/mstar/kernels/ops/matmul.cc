@@ -415,14 +415,16 @@ void pack_b_panel(const MatmulNtParams& p, int task) {
 void pack_a_batch(const MatmulNtParams& p, int batch) {
   PackRowsParams rows = p.pack_a;
   rows.x = row_at(rows.x, rows.x_is_bf16, batch * p.a_batch_stride);
-  rows.out = static_cast<float*>(rows.out) + batch * rows.m * rows.k_padded;
+  rows.out = static_cast<std::byte*>(rows.out) +
+             batch * rows.m * packed_row_bytes(rows.form, rows.k_padded);
   p.kernels->pack_rows(rows, 0, p.grid.num_tiles);
 }
 
 void run_nt(const MatmulNtParams& p, int task) {
   const int64_t batch = task / p.grid.num_tasks();
   MatmulProblem problem = p.problem;
-  problem.x = static_cast<const float*>(p.pack_a.out) + batch * problem.m * p.pack_a.k_padded;
+  problem.x = static_cast<const std::byte*>(p.pack_a.out) +
+              batch * problem.m * packed_row_bytes(p.pack_a.form, p.pack_a.k_padded);
   problem.weight.data = reinterpret_cast<const uint8_t*>(
       p.b_panels + batch * p.num_panels * (problem.weight.panel_bytes / 4));
   problem.out =
@@ -485,7 +487,8 @@ void matmul_nt(Stream& stream, const Tensor& a, const Tensor& b, float alpha, Te
   p.a_batch_stride = a3.stride(0);
   p.b_batch_stride = b3.stride(0);
   p.out_batch_stride = out3.stride(0);
-  const Tensor a_tiles = stream.empty({batch, m, k_padded}, DType::kF32);
+  const Tensor a_tiles =
+      stream.empty({batch * m, packed_row_bytes(PackedX::kF32, k_padded)}, DType::kU8);
   const Tensor b_panels =
       stream.empty({batch * p.num_panels, k_padded, p.kernels->panel_width}, DType::kF32);
   p.pack_a.out = a_tiles.bytes();
