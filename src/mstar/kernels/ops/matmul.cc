@@ -56,7 +56,7 @@ constexpr int64_t kTaskBytes = 128 << 10;
 // A small weight is cut finer, or one thread would wait for the other's last task.
 constexpr int64_t kFewestTasksPerThread = 4;
 // Tasks for each thread where rows are many: the last one idles the others for half of itself.
-constexpr int64_t kTasksPerThread = 32;
+constexpr int64_t kTasksPerThread = 64;
 // Tiles want broad tasks, or the activations are read too often.
 constexpr int64_t kTasksOfTiles = 8;
 
