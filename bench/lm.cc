@@ -12,6 +12,7 @@
 #include "mstar/models/registry.h"
 #include "mstar/runtime/runtime.h"
 
+#include "bench/arguments.h"
 #include "bench/ceilings.h"
 
 namespace mstar::bench {
@@ -45,32 +46,25 @@ std::vector<int64_t> numbers(const std::string& list) {
 
 LmOptions parse(const std::vector<std::string>& words) {
   LmOptions options;
-  for (size_t index = 0; index < words.size(); ++index) {
-    const std::string& word = words[index];
-    const auto value = [&]() -> const std::string& {
-      if (index + 1 >= words.size()) {
-        throw Error(ErrorCode::kInvalidArgument, str_cat("[mstar_bench] ", word, " needs a value"));
-      }
-      return words[++index];
-    };
-    const auto number = [&] { return std::max(1L, std::atol(value().c_str())); };
+  for (Arguments arguments(words); arguments.next();) {
+    const std::string& word = arguments.word();
     if (word == "--threads") {
-      options.threads = static_cast<int>(number());
+      options.threads = arguments.count();
     } else if (word == "--prompt") {
-      options.prompt = number();
+      options.prompt = arguments.number();
     } else if (word == "--tokens") {
-      options.tokens = number();
+      options.tokens = arguments.number();
     } else if (word == "--batch") {
-      options.batches = numbers(value());
+      options.batches = numbers(arguments.value());
     } else if (word == "--rounds") {
-      options.rounds = static_cast<int>(number());
+      options.rounds = arguments.count();
     } else if (word == "--quantization") {
-      options.quantization = value() == "none" ? "" : words[index];
+      const std::string& kind = arguments.value();
+      options.quantization = kind == "none" ? "" : kind;
     } else if (word == "--eager") {
       options.capture = false;
     } else if (word.starts_with("--") || !options.model.empty()) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  str_cat("[mstar_bench] unknown argument ", word, "\n", kUsage));
+      arguments.refuse(kUsage);
     } else {
       options.model = word;
     }

@@ -13,6 +13,7 @@
 #include "mstar/models/llama/transformer.h"
 #include "mstar/tensor/cpu_stream.h"
 
+#include "bench/arguments.h"
 #include "bench/lm.h"
 
 namespace mstar::bench {
@@ -36,28 +37,20 @@ struct RoundingOptions {
 
 RoundingOptions parse(const std::vector<std::string>& words) {
   RoundingOptions options;
-  for (size_t index = 0; index < words.size(); ++index) {
-    const std::string& word = words[index];
-    const auto value = [&]() -> const std::string& {
-      if (index + 1 >= words.size()) {
-        throw Error(ErrorCode::kInvalidArgument, str_cat("[mstar_bench] ", word, " needs a value"));
-      }
-      return words[++index];
-    };
-    const auto number = [&] { return std::max(1L, std::atol(value().c_str())); };
+  for (Arguments arguments(words); arguments.next();) {
+    const std::string& word = arguments.word();
     if (word == "--text") {
-      options.text = value();
+      options.text = arguments.value();
     } else if (word == "--dump") {
-      options.dump = value();
+      options.dump = arguments.value();
     } else if (word == "--window") {
-      options.window = number();
+      options.window = arguments.number();
     } else if (word == "--windows") {
-      options.windows = number();
+      options.windows = arguments.number();
     } else if (word == "--threads") {
-      options.threads = static_cast<int>(number());
+      options.threads = arguments.count();
     } else if (word.starts_with("--") || !options.model.empty()) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  str_cat("[mstar_bench] unknown argument ", word, "\n", kUsage));
+      arguments.refuse(kUsage);
     } else {
       options.model = word;
     }

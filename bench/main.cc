@@ -3,8 +3,8 @@
 // mstar_bench models: the same for parts of models.
 // mstar_bench lm, rounding: whole language models (bench/lm.h).
 
+#include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -16,6 +16,7 @@
 #include "mstar/base/str_cat.h"
 #include "mstar/kernels/cpu/isa.h"
 
+#include "bench/arguments.h"
 #include "bench/ceilings.h"
 #include "bench/kernels/families.h"
 #include "bench/lm.h"
@@ -49,16 +50,10 @@ struct Options {
   int rounds = 15;
 };
 
-Options parse_options(int argc, char** argv) {
+Options parse_options(const std::vector<std::string>& words) {
   Options options;
-  for (int index = 2; index < argc; ++index) {
-    const std::string flag = argv[index];
-    const auto value = [&]() -> std::string {
-      if (index + 1 >= argc) {
-        throw Error(ErrorCode::kInvalidArgument, str_cat("[mstar_bench] ", flag, " needs a value"));
-      }
-      return argv[++index];
-    };
+  for (Arguments arguments(words); arguments.next();) {
+    const std::string& flag = arguments.word();
     if (flag == "--json") {
       options.json = true;
     } else if (flag == "--list") {
@@ -72,16 +67,15 @@ Options parse_options(int argc, char** argv) {
     } else if (flag == "--on-demand") {
       options.on_demand = true;
     } else if (flag == "--only") {
-      options.only = value();
+      options.only = arguments.value();
     } else if (flag == "--baseline") {
-      options.baseline = value();
+      options.baseline = arguments.value();
     } else if (flag == "--threads") {
-      options.threads = std::atoi(value().c_str());
+      options.threads = arguments.count();
     } else if (flag == "--rounds") {
-      options.rounds = std::max(1, std::atoi(value().c_str()));
+      options.rounds = arguments.count();
     } else {
-      throw Error(ErrorCode::kInvalidArgument,
-                  str_cat("[mstar_bench] unknown flag ", flag, "\n", kUsage));
+      arguments.refuse(kUsage);
     }
   }
   return options;
@@ -321,15 +315,15 @@ int run_cases(const Cases& cases, const Options& options) {
 
 int run(int argc, char** argv) {
   const std::string what = argc < 2 ? "" : argv[1];
+  const std::vector<std::string> words(argv + std::min(argc, 2), argv + argc);
   if (what == "lm" || what == "rounding") {
-    const std::vector<std::string> words(argv + 2, argv + argc);
     return what == "lm" ? lm_command(words) : rounding_command(words);
   }
   if (what != "kernels" && what != "models") {
     std::fputs(kUsage, stderr);
     return 2;
   }
-  const Options options = parse_options(argc, argv);
+  const Options options = parse_options(words);
   return run_cases(what == "kernels" ? all_kernel_cases() : all_model_cases(), options);
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 constexpr int kMaxRows = 96;
 constexpr int kRowsMultiple = 24;
-constexpr int kMaxPanels = 4;
+// bf16 pixels are widened for each task: a twentieth of the time for 64 output channels.
+constexpr int kMaxPanels = kConvColumns >= 48 ? 4 : 8;
 constexpr int kMaxTaps = 27;      // of a group
 constexpr int kMaxDepth = 512;    // channels of a segment: 512 rows of a panel stay in L1 or L2
 constexpr int kGroupDepth = 768;  // taps are grouped until a visit of a tile is this long

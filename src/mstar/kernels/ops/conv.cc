@@ -92,9 +92,10 @@ void enqueue_conv(CpuStream& stream,
   rows = static_cast<int>((even + shape.rows_multiple - 1) / shape.rows_multiple) *
          shape.rows_multiple;
   p.rows_per_task = rows;
-  p.panels_per_task = panels;
+  const int groups = (num_panels + panels - 1) / panels;
+  p.panels_per_task = (num_panels + groups - 1) / groups;
   p.num_row_blocks = static_cast<int32_t>((p.num_rows + rows - 1) / rows);
-  p.num_panel_groups = (num_panels + panels - 1) / panels;
+  p.num_panel_groups = groups;
   stream.enqueue(name, p.num_row_blocks * p.num_panel_groups, p, kernel.task);
 }
 
