@@ -17,8 +17,9 @@ struct Ceilings {
 // Takes about a tenth of a second.
 Ceilings measure_ceilings(ThreadPool& pool);
 
-// One of them and the bandwidth, in a few milliseconds each: for measuring around every round, because
-// a shared machine changes its speed from one second to the next. 0 for what is not asked for.
+// One of them and the bandwidth, in a few milliseconds each: for measuring around every round,
+// because a shared machine changes its speed from one second to the next. 0 for what is not asked
+// for.
 Ceilings glance_at_ceilings(ThreadPool& pool, Peak peak);
 
 }  // namespace mstar::bench

@@ -180,8 +180,8 @@ void print_result(const Case& item, const Result& result) {
   std::fflush(stdout);
 }
 
-// What the machine could do around each round, and a case's shares of it. Shared machines drift by a
-// third within seconds: each round is held against what was measured right before and after it.
+// What the machine could do around each round, and a case's shares of it. Shared machines drift by
+// a third within seconds: each round is held against what was measured right before and after it.
 class Fence {
  public:
   Fence(const Case& item, ThreadPool& pool) : item_(item), pool_(pool) {}

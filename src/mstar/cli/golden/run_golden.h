@@ -20,8 +20,8 @@ struct GoldenCounts {
 };
 
 // Runs the cases of every folder, one line each on `out`, then "N passed, N failed, N skipped".
-// A case of an unknown kind fails, and so do one that ends its process and a selection that holds no
-// case. Throws for a folder without a readable cases.json. Forks: call it where no threads run.
+// A case of an unknown kind fails, and so do one that ends its process and a selection that holds
+// no case. Throws for a folder without a readable cases.json. Forks: call it where no threads run.
 GoldenCounts run_golden(const GoldenOptions& options, std::ostream& out);
 
 // Whether `name` is selected by `pattern`: "" selects all, a text without "*" what contains it,

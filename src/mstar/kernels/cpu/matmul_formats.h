@@ -17,7 +17,7 @@ struct TileParams {
   int64_t num_blocks = 0;
   float* sums = nullptr;  // [rows][sums_stride]; panel i's columns at i * panel_width
   int64_t sums_stride = 0;
-  bool resume = false;  // add to `sums` instead of starting at zero
+  bool resume = false;         // add to `sums` instead of starting at zero
   int64_t prefetch_bytes = 0;  // how far ahead weights are asked for; 0: the processor knows best
 };
 

@@ -79,15 +79,21 @@ void pack_pairs_of(const PackRowsParams& p, int64_t first, uint32_t* out) {
 }
 
 template <int... rows>
-void pack_floats(
-    const PackRowsParams& p, int64_t first, int64_t count, float* out, IntList<rows...>) {
+void pack_floats(const PackRowsParams& p,
+                 int64_t first,
+                 int64_t count,
+                 float* out,
+                 IntList<rows...>) {
   constexpr void (*kPack[])(const PackRowsParams&, int64_t, float*) = {&pack_floats_of<rows>...};
   kPack[count - 1](p, first, out);
 }
 
 template <int... rows>
-void pack_pairs(
-    const PackRowsParams& p, int64_t first, int64_t count, uint32_t* out, IntList<rows...>) {
+void pack_pairs(const PackRowsParams& p,
+                int64_t first,
+                int64_t count,
+                uint32_t* out,
+                IntList<rows...>) {
   constexpr void (*kPack[])(const PackRowsParams&, int64_t, uint32_t*) = {&pack_pairs_of<rows>...};
   kPack[count - 1](p, first, out);
 }
