@@ -447,6 +447,39 @@ TEST_P(MatmulTest, OperandsThatChangeEveryStep) {
   }
 }
 
+// Packed rows of such lengths lie further apart than they are long (packed_row_bytes).
+TEST_P(MatmulTest, RowsAPowerOfTwoLong) {
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    const Tensor x = random_tensor({41, 2048}, type, 32);
+    const Tensor weight = random_tensor({50, 2048}, type, 33);
+    const PackedWeight packed = PackedWeight::pack(weight, pool_);
+    const Tensor all = linear(x, packed);
+    Tensor want = Tensor::empty({41, 50}, DType::kF32);
+    ref::linear(x, weight, {}, want);
+    const Tolerance tolerance = sum_tolerance(x, weight, DType::kF32);
+    const Comparison result = compare(all, want, tolerance);
+    EXPECT_TRUE(result.passed) << to_string(type) << ' ' << result.to_string();
+    for (const int64_t row : {0, 1, 7, 40}) {
+      EXPECT_TRUE(same_bits(linear(x.slice(0, row, row + 1), packed), all.slice(0, row, row + 1)))
+          << to_string(type) << " row " << row;
+    }
+    const Tensor indptr = Tensor::from(std::vector<int32_t>{0, 13, 41}, {3});
+    Tensor grouped = Tensor::empty({41, 50}, DType::kF32);
+    ops::grouped_linear(stream_, x, {packed, packed}, indptr, {}, grouped);
+    EXPECT_TRUE(same_bits(grouped, all)) << to_string(type);
+    const Tensor halves = x.slice(0, 0, 40).view({2, 20, 2048});
+    const Tensor weights = weight.view({2, 25, 2048});
+    Tensor products = Tensor::empty({2, 20, 25}, DType::kF32);
+    ops::matmul_nt(stream_, halves, weights, 1.0F, products);
+    for (int batch = 0; batch < 2; ++batch) {
+      Tensor part = Tensor::empty({20, 25}, DType::kF32);
+      ref::linear(halves.select(0, batch), weights.select(0, batch), {}, part);
+      const Comparison each = compare(products.select(0, batch), part, tolerance);
+      EXPECT_TRUE(each.passed) << to_string(type) << ' ' << each.to_string();
+    }
+  }
+}
+
 TEST_P(MatmulTest, ReplayFollowsTheData) {
   const PackedWeight packed = PackedWeight::pack(random_tensor({64, 80}, DType::kBF16, 40), pool_);
   std::vector<PackedWeight> experts = {packed, packed};
