@@ -202,6 +202,27 @@ TEST_P(MatmulTest, ABatchEqualsItsSinglesBitForBit) {
   }
 }
 
+// Products and sums around the least normal number: whether subnormals count must not depend on the
+// number of rows.
+TEST_P(MatmulTest, TinyValuesInABatchToo) {
+  std::mt19937 random(25);
+  const auto tiny = [&](const Shape& shape) {
+    Tensor values = Tensor::empty(shape, DType::kBF16);
+    auto* bits = reinterpret_cast<uint16_t*>(values.bytes());
+    for (int64_t index = 0; index < values.num_elements(); ++index) {
+      const uint32_t exponent = random() % 8 == 0 ? 0 : 44 + random() % 40;
+      bits[index] = static_cast<uint16_t>((random() & 0x807fU) | exponent << 7);
+    }
+    return values;
+  };
+  const Tensor x = tiny({20, 192});
+  const PackedWeight packed = PackedWeight::pack(tiny({170, 192}), pool_);
+  const Tensor all = linear(x, packed);
+  for (int64_t rows = 1; rows < 20; ++rows) {
+    EXPECT_TRUE(same_bits(linear(x.slice(0, 0, rows), packed), all.slice(0, 0, rows))) << rows;
+  }
+}
+
 TEST_P(MatmulTest, RoundedActivationsCostLittleAndBatchToo) {
   for (const DType dtype : kWeightTypes) {
     if (!is_quantized(dtype)) {
@@ -397,7 +418,7 @@ TEST_P(MatmulTest, Int8WeightsTakeBf16RowsInAnyNumber) {
   ref::linear(x, rounded, {}, want);
   const Comparison result = compare(all, want, sum_tolerance(x, rounded, DType::kF32));
   EXPECT_TRUE(result.passed) << result.to_string();
-  for (const int64_t rows : {1, 2, 16, 17, 33, 64}) {
+  for (const int64_t rows : {1, 2, 3, 4, 5, 16, 17, 33, 64}) {
     EXPECT_TRUE(same_bits(linear(x.slice(0, 3, 3 + rows), packed), all.slice(0, 3, 3 + rows)))
         << rows;
   }

@@ -82,6 +82,10 @@ bool is_first_zen() {
   return family == 0x17 && model < 0x30;
 }
 
+bool is_intel_server() {
+  return __builtin_cpu_is("intel") && best_isa() >= Isa::kAvx512Bf16;
+}
+
 Isa find_best_isa() {
   // The compiler's helpers also ask the operating system whether it saves the registers.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) {
@@ -98,6 +102,10 @@ Isa find_best_isa() {
 }
 #else
 bool is_first_zen() {
+  return false;
+}
+
+bool is_intel_server() {
   return false;
 }
 
@@ -141,9 +149,10 @@ Isa best_isa() {
   return best;
 }
 
-int64_t weight_prefetch_bytes() {
-  static const int64_t bytes = is_first_zen() ? 512 : 0;
-  return bytes;
+int64_t weight_prefetch_bytes(bool unpacked) {
+  static const int64_t always = is_first_zen() ? 512 : 0;
+  static const int64_t where_unpacked = is_intel_server() ? 1024 : always;
+  return unpacked ? where_unpacked : always;
 }
 
 Isa active_isa() {

@@ -6,6 +6,7 @@
 #include "mstar/kernels/cpu/amx-inl.h"
 #include "mstar/kernels/cpu/amx_int8-inl.h"
 #include "mstar/kernels/cpu/matmul_epilogue-inl.h"
+#include "mstar/kernels/cpu/matmul_few_amx-inl.h"
 #include "mstar/kernels/cpu/matmul_kernels.h"
 #include "mstar/kernels/cpu/matmul_vec-inl.h"
 
@@ -27,6 +28,7 @@ constexpr int64_t kOutBytes = 2 << 20;
 // Lines of weights to ask for at a step: more would keep the tiles' loads waiting.
 constexpr int64_t kMostLines = 4;
 constexpr int64_t kSingleAbreast = 6;
+constexpr int64_t kSingleBytesAhead = 2048;
 constexpr int64_t kInt8SingleAbreast = 4;
 constexpr int64_t kDecodedSteps = 64;  // of int8 weights, at most
 constexpr int64_t kPairAbreast = 2;
@@ -207,8 +209,9 @@ struct Product {
   int64_t panel_bytes;
   int64_t begin;
   int64_t end;
-  float* sums;  // [pairs][2][panels][16][16]
-  bool resume;  // the sums go on
+  float* sums;       // [pairs][2][panels][16][16]
+  bool resume;       // the sums go on
+  bool from_memory;  // the weights, which nothing else asked for
 
   const uint8_t* x_at(int64_t stretch, int64_t index) const {
     return x + tiles.offset(stretch, tile + index);
@@ -228,6 +231,13 @@ MSTAR_TILE void begin_sums(const float* sums, bool resume) {
   }
 }
 
+// Asks for the weights of a step: loads of tiles keep too few lines on their way.
+MSTAR_TILE void prefetch_step(const uint8_t* weight) {
+  each<0, kStepBytes / 64>([&]<int line>() {
+    asm volatile("prefetcht0 %0" : : "m"(weight[line * 64]));
+  });
+}
+
 // One tile of rows, all k in one go: sums in 0 to 5, activations in 6, weights in 7.
 template <int kPanels>
 void run_single(const Product& product, Side&) {
@@ -238,6 +248,9 @@ void run_single(const Product& product, Side&) {
     for (int64_t step = product.tiles.steps_at(stretch); step > 0; --step) {
       load_tile<6>(a, kTileBytes);
       each<0, kPanels>([&]<int c>() {
+        if (product.from_memory) {
+          prefetch_step(b + c * product.panel_bytes + kSingleBytesAhead);
+        }
         load_tile<7>(b + c * product.panel_bytes, kTileBytes);
         dot_bf16_tiles<c, 6, 7>();
       });
@@ -473,6 +486,7 @@ class Runner {
     product.begin = begin;
     product.end = end;
     product.resume = begin > 0;
+    product.from_memory = num_tiles_ == 1 && !is_int8();
     if (num_pairs_ > 1) {
       side_.weight = ahead(panel, begin, end);
       const int64_t lines = (kStepBytes / 64 * width_at(panel) + num_pairs_ - 1) / num_pairs_;
@@ -613,6 +627,10 @@ void run(const MatmulProblem& problem, const MatmulRange& range) {
     avx512_bf16::matmul_kernel_table.run(problem, range);
     return;
   }
+  if (are_few_rows(problem)) {
+    run_few(problem, range);
+    return;
+  }
   Runner runner(problem, range);
   runner.run();
 }
@@ -620,6 +638,9 @@ void run(const MatmulProblem& problem, const MatmulRange& range) {
 int64_t panel_step(DType dtype, PackedX form, int64_t m) {
   if (form != PackedX::kBF16Tiles) {
     return avx512_bf16::matmul_kernel_table.panel_step(dtype, form, m);
+  }
+  if (m <= kMostFewRows) {
+    return kFewAbreast[m - 1];
   }
   const int64_t single = dtype == DType::kI8 ? kInt8SingleAbreast : kSingleAbreast;
   return m <= kAmxRows ? single : kPairAbreast;

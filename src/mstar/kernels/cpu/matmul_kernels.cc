@@ -119,7 +119,7 @@ void run_direct(const MatmulProblem& p, const MatmulRange& range) {
   params.panel_bytes = p.weight.panel_bytes;
   params.num_blocks = p.weight.k_padded / format.block;
   params.sums = sums;
-  const int64_t prefetch_bytes = weight_prefetch_bytes();
+  const int64_t prefetch_bytes = weight_prefetch_bytes(p.x_form == PackedX::kInt8Nibbles);
   for (int64_t panel = range.panel_begin; panel < range.panel_end;) {
     const bool many = panel + abreast <= range.panel_end;
     const int64_t width = many ? abreast * kPanel : kPanel;
