@@ -22,8 +22,8 @@ struct alignas(64) TileShapes {
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};
 
-  void set(int tile, int num_rows) {
-    row_bytes[tile] = kTileBytes;
+  void set(int tile, int num_rows, int bytes = kTileBytes) {
+    row_bytes[tile] = static_cast<uint16_t>(bytes);
     rows[tile] = static_cast<uint8_t>(num_rows);
   }
 };
@@ -74,6 +74,12 @@ MSTAR_TILE void keep_stores_awake() {
 template <int sum, int a, int b>
 MSTAR_TILE void dot_bf16_tiles() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
+}
+
+// sum[m][n] += over words of four: a[m][4w + i] b[w][4n + i], signed times unsigned bytes in i32.
+template <int sum, int a, int b>
+MSTAR_TILE void dot_int8_tiles() {
+  asm volatile("tdpbsud %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(sum), "i"(a), "i"(b));
 }
 
 }  // namespace

@@ -39,12 +39,13 @@ void check_offered(Isa isa) {
 bool may_use_tiles() {
   constexpr unsigned kAmxBf16 = 1U << 22;  // CPUID 7.0 edx
   constexpr unsigned kAmxTile = 1U << 24;
+  constexpr unsigned kAmxInt8 = 1U << 25;
+  constexpr unsigned kNeeded = kAmxBf16 | kAmxTile | kAmxInt8;
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 ||
-      (edx & (kAmxBf16 | kAmxTile)) != (kAmxBf16 | kAmxTile)) {
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || (edx & kNeeded) != kNeeded) {
     return false;
   }
   constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM

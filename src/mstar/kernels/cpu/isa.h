@@ -8,8 +8,8 @@ namespace mstar {
 //   kAvx2        AVX2, FMA, F16C
 //   kAvx512      and AVX-512 F, BW, DQ, VL
 //   kAvx512Bf16  and AVX512_BF16, AVX512_VNNI
-//   kAmx         and AMX_TILE, AMX_BF16: the kernels of kAvx512Bf16, but products of bf16 go
-//                through the tiles
+//   kAmx         and AMX_TILE, AMX_BF16, AMX_INT8: the kernels of kAvx512Bf16, but products of bf16
+//                and, for many rows, of rounded activations go through the tiles
 enum class Isa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 // "portable", "avx2", "avx512", "avx512_bf16", "amx".

@@ -7,6 +7,7 @@
 #include "mstar/kernels/cpu/amx_int8-inl.h"
 #include "mstar/kernels/cpu/matmul_epilogue-inl.h"
 #include "mstar/kernels/cpu/matmul_few_amx-inl.h"
+#include "mstar/kernels/cpu/matmul_int8_amx.h"
 #include "mstar/kernels/cpu/matmul_kernels.h"
 #include "mstar/kernels/cpu/matmul_vec-inl.h"
 
@@ -19,6 +20,7 @@ constexpr int64_t kTileSums = int64_t{kAmxRows} * kPanel;
 // the group's sums stay in the first-level cache; activations come from the second, past the first.
 constexpr int64_t kStretch = 8;
 constexpr int64_t kGroupPairs = 5;  // most pairs of tiles of rows
+constexpr int64_t kWaitingPairs = 2;
 // Activations of a task that are used together: the second-level cache (2 MiB) holds them beside
 // the weights of two panels. Longer k is taken in parts, between which the sums rest in memory.
 constexpr int64_t kXBytes = 1280 << 10;
@@ -27,8 +29,9 @@ constexpr int64_t kScratchFloats = int64_t{384} * 384;
 constexpr int64_t kOutBytes = 2 << 20;
 // Lines of weights to ask for at a step: more would keep the tiles' loads waiting.
 constexpr int64_t kMostLines = 4;
+// Weights that fewer rows meet than the memory takes to bring them are asked for so far ahead.
+constexpr int64_t kBytesAhead = 2048;
 constexpr int64_t kSingleAbreast = 6;
-constexpr int64_t kSingleBytesAhead = 2048;
 constexpr int64_t kInt8SingleAbreast = 4;
 constexpr int64_t kDecodedSteps = 64;  // of int8 weights, at most
 constexpr int64_t kPairAbreast = 2;
@@ -249,7 +252,7 @@ void run_single(const Product& product, Side&) {
       load_tile<6>(a, kTileBytes);
       each<0, kPanels>([&]<int c>() {
         if (product.from_memory) {
-          prefetch_step(b + c * product.panel_bytes + kSingleBytesAhead);
+          prefetch_step(b + c * product.panel_bytes + kBytesAhead);
         }
         load_tile<7>(b + c * product.panel_bytes, kTileBytes);
         dot_bf16_tiles<c, 6, 7>();
@@ -311,6 +314,10 @@ void run_pair(const Product& product, Side& side) {
     const uint8_t* a1 = product.x_at(stretch, 1);
     const uint8_t* b = product.weight_at(stretch);
     for (int64_t step = product.tiles.steps_at(stretch); step > 0; --step) {
+      if (product.from_memory) {
+        each<0, kPanels>(
+            [&]<int c>() { prefetch_step(b + c * product.panel_bytes + kBytesAhead); });
+      }
       step_pair<kPanels>(a0, a1, b, product.panel_bytes, kNoChange);
       side.step();
       a0 += int64_t{product.num_rows[0]} * kTileBytes;
@@ -412,7 +419,12 @@ class Runner {
   }
 
  private:
-  int64_t num_groups_of_pairs() const { return (num_pairs_ + kGroupPairs - 1) / kGroupPairs; }
+  // Two pairs wait for memory alone: sums that change places gain them nothing.
+  bool waits_for_weights() const { return num_pairs_ <= kWaitingPairs && !is_int8(); }
+
+  int64_t num_groups_of_pairs() const {
+    return waits_for_weights() ? num_pairs_ : (num_pairs_ + kGroupPairs - 1) / kGroupPairs;
+  }
 
   // Rows of one group meet the weights just decoded, in the first-level cache; several groups come
   // back to them.
@@ -486,8 +498,8 @@ class Runner {
     product.begin = begin;
     product.end = end;
     product.resume = begin > 0;
-    product.from_memory = num_tiles_ == 1 && !is_int8();
-    if (num_pairs_ > 1) {
+    product.from_memory = waits_for_weights();
+    if (num_pairs_ > 1 && !product.from_memory) {
       side_.weight = ahead(panel, begin, end);
       const int64_t lines = (kStepBytes / 64 * width_at(panel) + num_pairs_ - 1) / num_pairs_;
       side_.lines = lines < kMostLines ? lines : kMostLines;
@@ -499,6 +511,7 @@ class Runner {
       product.num_pairs = num_pairs_ * (group + 1) / num_groups - pair;
       product.num_rows[0] = product.num_rows[1] = kAmxRows;
       multiply(product, panel, product.num_pairs > 1 ? kGroup : kPair);
+      product.from_memory = false;  // any more
     }
     if (2 * num_pairs_ < num_tiles_) {
       product.tile = range_.tile_begin + 2 * num_pairs_;
@@ -623,6 +636,10 @@ class Runner {
 };
 
 void run(const MatmulProblem& problem, const MatmulRange& range) {
+  if (is_int8_tiles(problem.x_form)) {
+    run_int8(problem, range);
+    return;
+  }
   if (problem.x_form != PackedX::kBF16Tiles) {
     avx512_bf16::matmul_kernel_table.run(problem, range);
     return;
@@ -636,6 +653,9 @@ void run(const MatmulProblem& problem, const MatmulRange& range) {
 }
 
 int64_t panel_step(DType dtype, PackedX form, int64_t m) {
+  if (is_int8_tiles(form)) {
+    return 1;
+  }
   if (form != PackedX::kBF16Tiles) {
     return avx512_bf16::matmul_kernel_table.panel_step(dtype, form, m);
   }
@@ -647,6 +667,10 @@ int64_t panel_step(DType dtype, PackedX form, int64_t m) {
 }
 
 void pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_end) {
+  if (is_int8_tiles(p.form)) {
+    pack_int8_rows(p, tile_begin, tile_end);
+    return;
+  }
   if (p.form != PackedX::kBF16Tiles) {
     avx512_bf16::matmul_pack_rows(p, tile_begin, tile_end);
     return;
@@ -686,6 +710,7 @@ extern const MatmulKernels matmul_kernel_table{kTileRows,
                                                kPanel,
                                                PackedX::kBF16Tiles,
                                                kMatmulScratchFloats,
+                                               kFewestInt8TileRows,
                                                &panel_step,
                                                &pack_rows,
                                                &run,

@@ -43,7 +43,9 @@ const FormatKernels& int8_kernels(DType dtype) {
 const FormatKernels& format_kernels(DType dtype, PackedX form) {
   switch (form) {
     case PackedX::kBF16Pairs: return format_bf16_dot;
-    case PackedX::kBF16Tiles: break;  // not here
+    case PackedX::kBF16Tiles:
+    case PackedX::kInt8Tiles:
+    case PackedX::kInt8NibbleTiles: break;  // not here
     case PackedX::kInt8:
     case PackedX::kInt8Nibbles: return int8_kernels(dtype);
     case PackedX::kF32: break;
@@ -301,6 +303,7 @@ extern const MatmulKernels matmul_kernel_table{
     kPanel,
     format_bf16_dot.block > 0 ? PackedX::kBF16Pairs : PackedX::kF32,
     kMatmulScratchFloats,
+    0,
     &panel_step,
     &matmul_pack_rows,
     &run,

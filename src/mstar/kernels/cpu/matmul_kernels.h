@@ -29,7 +29,14 @@ enum class PackedX : uint8_t {
   kInt8,       // blocks of 32 k: [h] f32 scales, [h] sums of the first and of the last 16 codes
                // as i16 side by side, [8][h][4] i8 codes
   kInt8Nibbles,  // the same, each eight codes in the order 0, 2, 4, 6, 1, 3, 5, 7
+  kInt8Tiles,    // tiles of 16 rows, the last filled up with zeros; blocks as in kInt8, but codes
+                 // [16][32]
+  kInt8NibbleTiles,  // the same in the order of kInt8Nibbles
 };
+
+inline bool is_int8_tiles(PackedX form) {
+  return form == PackedX::kInt8Tiles || form == PackedX::kInt8NibbleTiles;
+}
 
 // Bytes of k values of a row.
 inline int64_t packed_bytes(PackedX form, int64_t k) {
@@ -38,7 +45,9 @@ inline int64_t packed_bytes(PackedX form, int64_t k) {
     case PackedX::kBF16Pairs:
     case PackedX::kBF16Tiles: return 2 * k;
     case PackedX::kInt8:
-    case PackedX::kInt8Nibbles: break;
+    case PackedX::kInt8Nibbles:
+    case PackedX::kInt8Tiles:
+    case PackedX::kInt8NibbleTiles: break;
   }
   return k / 32 * 40;
 }
@@ -95,7 +104,8 @@ struct MatmulKernels {
   int tile_rows;           // most rows of a tile
   int panel_width;         // features of a panel
   PackedX bf16_form;       // of bf16 activations that meet bf16 weights, in tiles int8 ones too
-  int64_t scratch_floats;  // rows x features that one task's range may span (but kBF16Tiles)
+  int64_t scratch_floats;  // rows x features that one task's range may span (but tiles)
+  int64_t int8_tile_rows;  // fewest rows whose rounded activations go through tiles; 0: never
   // Panels that are taken at once for m rows: ranges should hold whole multiples.
   int64_t (*panel_step)(DType dtype, PackedX form, int64_t m);
   void (*pack_rows)(const PackRowsParams& params, int64_t tile_begin, int64_t tile_end);
@@ -106,7 +116,12 @@ struct MatmulKernels {
 
 // Most rows of a tile in that form.
 inline int rows_of_tile(const MatmulKernels& kernels, PackedX form) {
-  return form == PackedX::kBF16Tiles ? 16 : kernels.tile_rows;
+  return form == PackedX::kBF16Tiles || is_int8_tiles(form) ? 16 : kernels.tile_rows;
+}
+
+// Rows that packed activations take the place of.
+inline int64_t packed_rows(PackedX form, int64_t m) {
+  return is_int8_tiles(form) ? (m + 15) / 16 * 16 : m;
 }
 
 // Rows x features that one task's range may span with activations in that form.

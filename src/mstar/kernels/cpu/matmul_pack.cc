@@ -2,31 +2,10 @@
 #include "mstar/kernels/cpu/matmul_formats.h"
 #include "mstar/kernels/cpu/matmul_kernels.h"
 #include "mstar/kernels/cpu/matmul_vec-inl.h"
-#include "mstar/kernels/cpu/round_block-inl.h"
+#include "mstar/kernels/cpu/round_row-inl.h"
 
 namespace mstar::MSTAR_ISA_NAMESPACE {
 namespace {
-
-float element(const PackRowsParams& p, int64_t row, int64_t k) {
-  if (k >= p.k) {
-    return 0.0F;
-  }
-  if (p.x_is_bf16) {
-    const uint32_t bits = static_cast<const uint16_t*>(p.x)[row * p.x_stride + k];
-    const uint32_t wide = bits << 16;
-    float value;
-    __builtin_memcpy(&value, &wide, sizeof(value));
-    return value;
-  }
-  return static_cast<const float*>(p.x)[row * p.x_stride + k];
-}
-
-// kLanes values of a row, all inside it.
-F row_values(const PackRowsParams& p, int64_t row, int64_t k) {
-  const int64_t index = row * p.x_stride + k;
-  return p.x_is_bf16 ? load_bf16(static_cast<const uint16_t*>(p.x) + index)
-                     : load(static_cast<const float*>(p.x) + index);
-}
 
 template <int kRows>
 void pack_floats_of(const PackRowsParams& p, int64_t first, float* out) {
@@ -100,21 +79,10 @@ void pack_pairs(const PackRowsParams& p,
 
 template <bool kNibbles>
 void pack_int8(const PackRowsParams& p, int64_t first, int64_t rows, uint8_t* out) {
-  F values[kParts];
   RoundedBlock block;
   for (int64_t k = 0; k < p.k_padded; k += 32, out += kInt8BlockBytes * rows) {
     for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t part = 0; part < kParts; ++part) {
-        const int64_t at = k + part * kLanes;
-        if (at + kLanes <= p.k) {
-          values[part] = row_values(p, first + row, at);
-        } else {
-          for (int64_t lane = 0; lane < kLanes; ++lane) {
-            values[part][lane] = element(p, first + row, at + lane);
-          }
-        }
-      }
-      round_block<kNibbles>(values, block);
+      round_row<kNibbles>(p, first + row, k, block);
       __builtin_memcpy(out + 4 * row, &block.scale, sizeof(block.scale));
       __builtin_memcpy(out + 4 * (rows + row), block.sums, sizeof(block.sums));
       for (int64_t word = 0; word < 8; ++word) {
@@ -139,7 +107,9 @@ void matmul_pack_rows(const PackRowsParams& p, int64_t tile_begin, int64_t tile_
       case PackedX::kBF16Pairs:
         pack_pairs(p, first, rows, reinterpret_cast<uint32_t*>(out), AllRows{});
         break;
-      case PackedX::kBF16Tiles: break;  // matmul_amx.cc
+      case PackedX::kBF16Tiles:
+      case PackedX::kInt8Tiles:
+      case PackedX::kInt8NibbleTiles: break;  // matmul_amx.cc
       case PackedX::kInt8: pack_int8<false>(p, first, rows, out); break;
       case PackedX::kInt8Nibbles: pack_int8<true>(p, first, rows, out); break;
     }

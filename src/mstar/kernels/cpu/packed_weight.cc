@@ -321,8 +321,12 @@ bool meets_bf16(Isa isa, DType weight) {
 
 }  // namespace
 
-PackedX PackedWeight::Data::form_of(DType x) const {
+PackedX PackedWeight::Data::form_of(DType x, int64_t rows) const {
   if (int8_activations) {
+    const int64_t fewest = matmul_kernels(isa).int8_tile_rows;
+    if (fewest > 0 && rows >= fewest) {
+      return dtype == DType::kQ8_0 ? PackedX::kInt8Tiles : PackedX::kInt8NibbleTiles;
+    }
     return dtype == DType::kQ8_0 ? PackedX::kInt8 : PackedX::kInt8Nibbles;
   }
   return x == DType::kBF16 && meets_bf16(isa, dtype) ? matmul_kernels(isa).bf16_form

@@ -25,7 +25,7 @@ struct PackedWeight::Data {
   WeightPanels view() const;
 
   // The form that the kernels want activations of that type in.
-  PackedX form_of(DType x) const;
+  PackedX form_of(DType x, int64_t rows) const;
 };
 
 // k values in one block of a panel, and the block's bytes for each feature.

@@ -19,7 +19,7 @@ struct RoundedBlock {
 #if defined(__AVX2__)
 // Order of each eight codes.
 template <bool kNibbles>
-MSTAR_INLINE __m128i in_order(__m128i codes) {
+MSTAR_INLINE __m128i as_packed(__m128i codes) {
   if constexpr (kNibbles) {
     return _mm_shuffle_epi8(codes,
                             _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, 8, 10, 12, 14, 9, 11, 13, 15));
@@ -44,8 +44,8 @@ template <bool kNibbles>
 MSTAR_INLINE void put_codes(__m128i first, __m128i last, RoundedBlock& out) {
   out.sums[0] = sum_of_codes(first);
   out.sums[1] = sum_of_codes(last);
-  _mm_store_si128(reinterpret_cast<__m128i*>(out.codes), in_order<kNibbles>(first));
-  _mm_store_si128(reinterpret_cast<__m128i*>(out.codes + 16), in_order<kNibbles>(last));
+  _mm_store_si128(reinterpret_cast<__m128i*>(out.codes), as_packed<kNibbles>(first));
+  _mm_store_si128(reinterpret_cast<__m128i*>(out.codes + 16), as_packed<kNibbles>(last));
 }
 #endif
 

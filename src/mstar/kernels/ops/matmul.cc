@@ -46,7 +46,15 @@ constexpr int64_t kTaskRows = 192;
 // Tiles are so fast that weights would arrive too slowly for so few rows.
 constexpr int64_t kTaskRowsOfTiles = 384;
 
-int64_t task_rows(PackedX form) {
+// Rounded activations of a task, which come back for every panel: the second-level cache of
+// processors with tiles (2 MiB) holds them beside the weights.
+constexpr int64_t kInt8TaskBytes = 1280 << 10;
+
+int64_t task_rows(PackedX form, int64_t k_padded) {
+  if (is_int8_tiles(form)) {
+    const int64_t row_bytes = std::max<int64_t>(packed_bytes(form, k_padded), 1);
+    return std::clamp<int64_t>(kInt8TaskBytes / row_bytes / 16 * 16, 32, kTaskRows);
+  }
   return form == PackedX::kBF16Tiles ? kTaskRowsOfTiles : kTaskRows;
 }
 
@@ -69,7 +77,7 @@ Grid make_grid(const CpuStream& stream,
   const int tile_rows = rows_of_tile(kernels, form);
   grid.num_tiles = num_row_tiles(m, tile_rows);
   grid.num_panels = ceil_div(weight.n, kernels.panel_width);
-  grid.row_tasks = ceil_div(m, task_rows(form));
+  grid.row_tasks = ceil_div(m, task_rows(form, weight.k_padded));
   grid.tiles_per_task = ceil_div(grid.num_tiles, grid.row_tasks);
   if (form == PackedX::kBF16Tiles) {
     grid.tiles_per_task += grid.tiles_per_task % 2;  // they go in pairs
@@ -85,7 +93,7 @@ Grid make_grid(const CpuStream& stream,
     wanted = std::max<int64_t>(8, grid.num_panels * grid.row_tasks / tasks);
   }
   const int64_t most =
-      form == PackedX::kBF16Tiles
+      form == PackedX::kBF16Tiles || is_int8_tiles(form)
           ? grid.num_panels
           : kernels.scratch_floats / (grid.tiles_per_task * tile_rows * kernels.panel_width);
   grid.panels_per_task = std::max(step, std::min(wanted, most) / step * step);
@@ -173,12 +181,12 @@ struct LinearParams {
   const MatmulKernels* kernels;
 };
 
-PackRowsParams pack_params(const Tensor& x, const PackedWeight::Data& weight) {
+PackRowsParams pack_params(const Tensor& x, const PackedWeight::Data& weight, PackedX form) {
   PackRowsParams rows;
   rows.x = x.bytes();
   rows.x_stride = x.stride(0);
   rows.x_is_bf16 = x.dtype() == DType::kBF16;
-  rows.form = weight.form_of(x.dtype());
+  rows.form = form;
   rows.m = x.dim(0);
   rows.k = weight.k;
   rows.k_padded = weight.k_padded;
@@ -206,7 +214,7 @@ void linear(Stream& stream,
   const MatmulKernels& kernels = matmul_kernels(data.isa);
   MatmulProblem whole;
   whole.weight = data.view();
-  whole.x_form = data.form_of(x.dtype());
+  whole.x_form = data.form_of(x.dtype(), x.dim(0));
   set_epilogue(epilogue, out, whole);
   const int64_t m = x.dim(0);
   const int64_t pass = rows_per_pass(data.k_padded);
@@ -220,9 +228,10 @@ void linear(Stream& stream,
         data.k == data.k_padded) {
       params.problem.x = rows.bytes();
     } else {
-      packed =
-          stream.empty({rows.dim(0), packed_row_bytes(whole.x_form, data.k_padded)}, DType::kU8);
-      PackRowsParams pack = pack_params(rows, data);
+      packed = stream.empty(
+          {packed_rows(whole.x_form, rows.dim(0)), packed_row_bytes(whole.x_form, data.k_padded)},
+          DType::kU8);
+      PackRowsParams pack = pack_params(rows, data, whole.x_form);
       pack.out = packed.bytes();
       enqueue_pack(cpu, kernels, pack);
       params.problem.x = packed.bytes();
@@ -352,7 +361,7 @@ void grouped_linear(Stream& stream,
   params.kernels = &matmul_kernels(first.isa);
   params.common.weight = first.view();
   set_epilogue(epilogue, out, params.common);
-  params.pack = pack_params(x, first);
+  params.pack = pack_params(x, first, first.form_of(x.dtype(), 1));  // experts may have one row
   params.indptr = indptr.data<int32_t>();
   params.num_experts = static_cast<int>(weights.size());
   params.num_panels = ceil_div(first.n, params.kernels->panel_width);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,10 @@ namespace mstar {
 
 // Tokens that end the text: a std::vector<int32_t> in CurrentForwardPassInfo::values.
 inline constexpr std::string_view kStopTokenIds = "stop_token_ids";
+
+// Rows of activations that captured steps keep for good, for memory plans: sizes up to 16 rows
+// share theirs, 32 and 64 have their own when they come.
+inline constexpr int64_t kCapturedTokenRows = 16 + 32 + 64;
 
 // What the nodes that draw one token a step have in common: batches of any requests, decode steps
 // captured, the end at a stop token, log-probabilities for who wants them, and no token drawn from

@@ -9,6 +9,7 @@
 #include "mstar/kernels/cpu/isa.h"
 #include "mstar/models/common/answer_format.h"
 #include "mstar/models/common/token_logprobs.h"
+#include "mstar/models/common/token_node.h"
 #include "mstar/models/llama/submodule.h"
 
 namespace mstar::llama {
@@ -254,12 +255,10 @@ void LlamaModel::check_weights(const LoadContext&) {
 
 std::vector<MemoryItem> LlamaModel::memory_plan(const std::vector<std::string>&,
                                                 const LoadContext&) const {
-  // Each size of a captured step keeps its own activations: 16, 32 and 64 rows, when they come.
-  constexpr int64_t kCapturedRows = 16 + 32 + 64;
   const int64_t row_floats =
       config_.vocab_size + 3 * config_.intermediate_size + 6 * config_.hidden_size;
   return {{"weights", static_cast<int64_t>(reader_->total_bytes())},
-          {"captured steps", kCapturedRows * row_floats * 4}};
+          {"captured steps", kCapturedTokenRows * row_floats * 4}};
 }
 
 PreparedRequest LlamaModel::process_prompt(const ModelRequest& request) const {

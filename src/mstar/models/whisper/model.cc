@@ -245,7 +245,13 @@ void WhisperModel::check_weights(const LoadContext&) {
 
 std::vector<MemoryItem> WhisperModel::memory_plan(const std::vector<std::string>&,
                                                   const LoadContext&) const {
-  return {{"weights", static_cast<int64_t>(reader_->total_bytes())}};
+  const int64_t encoder_row = 8 * config_.d_model + 2 * config_.encoder_ffn_dim;
+  const int64_t encoder_rows = kEncoderWindows * config_.max_source_positions;
+  const int64_t decoder_row =
+      config_.vocab_size + 2 * config_.decoder_ffn_dim + 8 * config_.d_model;
+  return {{"weights", static_cast<int64_t>(reader_->total_bytes())},
+          {"encoder activations", encoder_rows * encoder_row * 4},
+          {"captured steps", kCapturedTokenRows * decoder_row * 4}};
 }
 
 // The request's only file, in mono at the model's rate.

@@ -72,9 +72,8 @@ bool AudioEncoderSubmodule::can_batch(const ExecutingBatch&, std::span<NodeInput
   return true;
 }
 
-// A window keeps the machine busy by itself; a few together share the weights.
 int AudioEncoderSubmodule::max_batch_size(std::string_view) const {
-  return 4;
+  return kEncoderWindows;
 }
 
 bool AudioEncoderSubmodule::declare_step(std::string_view,

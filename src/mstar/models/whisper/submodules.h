@@ -17,6 +17,10 @@ inline constexpr std::string_view kDecode = "decode";
 // Named samplers of the decoder, in the order of its SamplerSpec.
 enum SamplerIndex : int32_t { kFirstSampler, kMainSampler, kLanguageSampler };
 
+// Windows of sound that are encoded together. One keeps the machine busy by itself; a few share the
+// weights.
+inline constexpr int kEncoderWindows = 4;
+
 // One window of sound to the context that the decoder reads.
 //   in   audio_features  [num_frames, num_mel_bins] f32
 //   out  audio_embeds    [max_source_positions, d_model]
