@@ -139,8 +139,9 @@ MSTAR_PROBE("avx2") double probe_int8_avx2() {
   return static_cast<double>(kSteps) * 12 * 32;
 }
 
-// Only after best_isa() asked for the registers.
-double probe_bf16_amx() {
+// Products of tiles of registers alone. Only after best_isa() asked for the registers.
+template <bool kInt8>
+double probe_amx() {
   amx::TileShapes shapes;
   for (int tile = 0; tile < 6; ++tile) {
     shapes.set(tile, amx::kAmxRows);
@@ -148,13 +149,20 @@ double probe_bf16_amx() {
   amx::configure_tiles(shapes);  // and zero
   constexpr int64_t kProducts = kSteps / 10;
   for (int64_t step = 0; step < kProducts; ++step) {
-    amx::dot_bf16_tiles<0, 4, 5>();
-    amx::dot_bf16_tiles<1, 4, 5>();
-    amx::dot_bf16_tiles<2, 4, 5>();
-    amx::dot_bf16_tiles<3, 4, 5>();
+    if constexpr (kInt8) {
+      amx::dot_int8_tiles<0, 4, 5>();
+      amx::dot_int8_tiles<1, 4, 5>();
+      amx::dot_int8_tiles<2, 4, 5>();
+      amx::dot_int8_tiles<3, 4, 5>();
+    } else {
+      amx::dot_bf16_tiles<0, 4, 5>();
+      amx::dot_bf16_tiles<1, 4, 5>();
+      amx::dot_bf16_tiles<2, 4, 5>();
+      amx::dot_bf16_tiles<3, 4, 5>();
+    }
   }
   amx::release_tiles();
-  return static_cast<double>(kProducts) * 4 * 2 * 16 * 16 * 32;
+  return static_cast<double>(kProducts) * 4 * 2 * 16 * 16 * (kInt8 ? 64 : 32);
 }
 
 #endif  // x86
@@ -204,10 +212,13 @@ Probe probe_of(Peak peak) {
     return &probe_f32_portable;
   }
   if (peak == Peak::kInt8) {
+    if (isa == Isa::kAmx) {
+      return &probe_amx<true>;
+    }
     return isa >= Isa::kAvx512Bf16 ? &probe_int8_avx512 : &probe_int8_avx2;
   }
   if (peak == Peak::kBF16 && isa >= Isa::kAvx512Bf16) {
-    return isa == Isa::kAmx ? &probe_bf16_amx : &probe_bf16_avx512;
+    return isa == Isa::kAmx ? &probe_amx<false> : &probe_bf16_avx512;
   }
   return isa == Isa::kAvx2 ? &probe_f32_avx2 : &probe_f32_avx512;
 #else
