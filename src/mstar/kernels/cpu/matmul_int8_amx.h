@@ -6,8 +6,8 @@
 // PackedX::kInt8Tiles and kInt8NibbleTiles of matmul_amx.cc's table.
 namespace mstar::amx {
 
-// Fewer rows would unpack as many codes as they multiply.
-inline constexpr int64_t kFewestInt8TileRows = 9;
+// Up to here vectors are as fast: unpacking and the way of sums through memory want many rows.
+inline constexpr int64_t kFewestInt8TileRows = 33;
 
 void run_int8(const MatmulProblem& problem, const MatmulRange& range);
 
