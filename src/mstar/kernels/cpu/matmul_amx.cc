@@ -236,9 +236,10 @@ MSTAR_TILE void begin_sums(const float* sums, bool resume) {
 
 // Asks for the weights of a step: loads of tiles keep too few lines on their way.
 MSTAR_TILE void prefetch_step(const uint8_t* weight) {
-  each<0, kStepBytes / 64>([&]<int line>() {
-    asm volatile("prefetcht0 %0" : : "m"(weight[line * 64]));
-  });
+#pragma GCC unroll 16
+  for (int64_t offset = 0; offset < kStepBytes; offset += 64) {
+    asm volatile("prefetcht0 %0" : : "m"(weight[offset]));
+  }
 }
 
 // One tile of rows, all k in one go: sums in 0 to 5, activations in 6, weights in 7.
