@@ -279,6 +279,27 @@ TEST_P(MatmulTest, LongAndTallProblemsToo) {
   }
 }
 
+// Rounded activations over several stretches of k, the last one short, and in several tasks.
+TEST_P(MatmulTest, LongAndTallRoundedToo) {
+  for (const DType dtype : {DType::kQ8_0, DType::kQ4_1, DType::kQ4_K, DType::kQ6_K}) {
+    const int64_t depth = info(dtype).block_size == 256 ? 2304 : 2336;
+    const PackedWeight packed = PackedWeight::pack(
+        random_weight({75, depth}, dtype, 6), pool_, WeightFormat::kKeep, Activations::kInt8);
+    const Tensor x = random_tensor({391, depth}, DType::kBF16, 7);
+    const Epilogue epilogue{.bias = random_tensor({75}, DType::kF32, 10),
+                            .activation = Activation::kSilu,
+                            .residual = random_tensor({391, 75}, DType::kBF16, 11)};
+    const Tensor all = linear(x, packed, epilogue, DType::kBF16);
+    for (const int64_t row : {0, 15, 16, 191, 192, 207, 384, 390}) {
+      Epilogue own = epilogue;
+      own.residual = epilogue.residual.slice(0, row, row + 1);
+      EXPECT_TRUE(same_bits(linear(x.slice(0, row, row + 1), packed, own, DType::kBF16),
+                            all.slice(0, row, row + 1)))
+          << to_string(dtype) << " row " << row;
+    }
+  }
+}
+
 // So many panels that tasks would outgrow the sums they keep, were they not cut by them.
 TEST_P(MatmulTest, ManyRowsOfManyFeatures) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
