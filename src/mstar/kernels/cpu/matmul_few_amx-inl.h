@@ -60,7 +60,7 @@ struct FewRows {
 
 // Called by pointer, so that the compiler moves nothing of it out of FlushSubnormals' life.
 template <DType dtype, int kRows, int kPanels>
-void run_few_rows(const FewRows& p) {
+void run_few_rows(const FewRows& p) noexcept {
   constexpr int64_t kGroupBytes = int64_t{PanelReader<dtype>::kBlockBytes} * kPanel;  // of 8 k
   F sums[kRows][kPanels] = {};
   const float* x[kRows];
@@ -108,8 +108,8 @@ void run_few_rows(const FewRows& p) {
 }
 
 struct FewRowsFunctions {
-  void (*one)(const FewRows&);
-  void (*abreast)(const FewRows&);  // kFewAbreast panels
+  void (*one)(const FewRows&) noexcept;
+  void (*abreast)(const FewRows&) noexcept;  // kFewAbreast panels
 };
 
 template <DType dtype>
