@@ -23,23 +23,15 @@ constexpr int kFewAbreast[kMostFewRows] = {8, 6, 4, 3};  // panels: two chains f
 constexpr int64_t kFewScratchFloats = 144 << 10;  // rows x k, as f32; more goes through tiles
 constexpr int64_t kFewBytesAhead = 1024;
 
-// Subnormals are zeros while it lives, on this thread.
-class FlushSubnormals {
- public:
-  FlushSubnormals() : before_(_mm_getcsr()) {
-    constexpr unsigned kFlushToZero = 1U << 15;
-    constexpr unsigned kDenormalsAreZero = 1U << 6;
-    _mm_setcsr(before_ | kFlushToZero | kDenormalsAreZero);
-  }
-
-  ~FlushSubnormals() { _mm_setcsr(before_); }
-
-  FlushSubnormals(const FlushSubnormals&) = delete;
-  FlushSubnormals& operator=(const FlushSubnormals&) = delete;
-
- private:
-  unsigned before_;
-};
+// Makes subnormals zeros on this thread; returns what _mm_setcsr() takes to end that. No object
+// whose destructor would: a kernel's file has no room for exceptions.
+MSTAR_INLINE unsigned flush_subnormals() {
+  constexpr unsigned kFlushToZero = 1U << 15;
+  constexpr unsigned kDenormalsAreZero = 1U << 6;
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | kFlushToZero | kDenormalsAreZero);
+  return before;
+}
 
 // sum += *x * w in place, `x` read as often as it is used. Written out, because the compiler would
 // rather keep the activations of all eight k in registers, and the sums on the stack.
@@ -58,9 +50,10 @@ struct FewRows {
   float* sums;        // [rows][panels][kPanel]
 };
 
-// Called by pointer, so that the compiler moves nothing of it out of FlushSubnormals' life.
+// Called by pointer, so that the compiler moves nothing of it out of what flush_subnormals()
+// begins.
 template <DType dtype, int kRows, int kPanels>
-void run_few_rows(const FewRows& p) noexcept {
+void run_few_rows(const FewRows& p) {
   constexpr int64_t kGroupBytes = int64_t{PanelReader<dtype>::kBlockBytes} * kPanel;  // of 8 k
   F sums[kRows][kPanels] = {};
   const float* x[kRows];
@@ -108,8 +101,8 @@ void run_few_rows(const FewRows& p) noexcept {
 }
 
 struct FewRowsFunctions {
-  void (*one)(const FewRows&) noexcept;
-  void (*abreast)(const FewRows&) noexcept;  // kFewAbreast panels
+  void (*one)(const FewRows&);
+  void (*abreast)(const FewRows&);  // kFewAbreast panels
 };
 
 template <DType dtype>
@@ -157,10 +150,9 @@ void run_few(const MatmulProblem& p, const MatmulRange& range) {
   for (int64_t panel = range.panel_begin; panel < range.panel_end;) {
     const bool many = panel + abreast <= range.panel_end;
     few.panel = p.weight.data + panel * p.weight.panel_bytes;
-    {
-      const FlushSubnormals flush;
-      (many ? functions.abreast : functions.one)(few);
-    }
+    const unsigned before = flush_subnormals();
+    (many ? functions.abreast : functions.one)(few);
+    _mm_setcsr(before);
     const int64_t width = (many ? abreast : 1) * kPanel;
     finish_rows(p, 0, p.m, panel * kPanel, width, sums, width);
     panel += many ? abreast : 1;
