@@ -367,7 +367,11 @@ void HttpServer::Impl::Connection::watch(std::shared_ptr<Exchange> exchange) {
             char byte = 0;
             const ssize_t size =
                 ::recv(self->stream_.socket().native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-            if (size == 0 || (size < 0 && errno != EAGAIN && errno != EWOULDBLOCK)) {
+            if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
+              // Woken for the request's own bytes, which a read had taken before another thread
+              // heard of them.
+              self->watch(exchange);
+            } else if (size <= 0) {
               self->gone();
             }
           }));
