@@ -305,6 +305,28 @@ TEST(Server, CancellationReachesEveryChoice) {
   server.backend().wait_cancelled(3);
 }
 
+// Each is noticed, whatever thread hears of its bytes first.
+TEST(Server, ManyClientsThatLeaveAreAllNoticed) {
+  constexpr int kThreads = 12;
+  constexpr int kLeaves = 30;  // of each
+  TestServer server;
+  server.set_ready();
+  std::vector<std::thread> clients;
+  for (int thread = 0; thread < kThreads; ++thread) {
+    clients.emplace_back([&server] {
+      for (int leave = 0; leave < kLeaves; ++leave) {
+        HttpCall call = server.chat("wait", true);
+        call.on_data = [](const HttpResponse&, std::string_view) { return false; };
+        server.call(call);
+      }
+    });
+  }
+  for (std::thread& client : clients) {
+    client.join();
+  }
+  server.backend().wait_cancelled(kThreads * kLeaves);
+}
+
 // One bit that a thread waits for.
 class Gate {
  public:

@@ -1,4 +1,5 @@
-// bf16 or int8 weights times bf16 activations through the tile registers, for every number of rows.
+// bf16 or int8 weights times bf16 activations through the tile registers, in the order of k that
+// the vectors of matmul_few_amx-inl.h keep for one to four rows.
 // A panel of bf16 is 16 features wide and k-major in pairs, which is how tiles want it, 32 k at a
 // time; panels of int8 become such before all rows of a task meet them. Each
 // output is one chain over ascending k in steps of 32 (amx-inl.h), begun at zero, whatever the

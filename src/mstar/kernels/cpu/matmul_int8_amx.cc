@@ -19,11 +19,11 @@ namespace {
 constexpr int64_t kBlock = 32;  // values of k with one scale of activations
 constexpr int64_t kXBlockBytes = int64_t{kInt8BlockBytes} * kAmxRows;
 constexpr int64_t kCodesAt = 8 * kAmxRows;
-constexpr int64_t kStretch = 32;               // blocks
-constexpr int kInFlight = 4;                   // integer sums on their way through memory
-constexpr int64_t kMaxTiles = 192 / kAmxRows;  // of a task
+constexpr int64_t kStretch = 32;  // blocks
+constexpr int kInFlight = 4;      // integer sums on their way through memory
+constexpr int64_t kMaxTiles = kInt8TileTaskRows / kAmxRows;  // of a task
 constexpr int64_t kTileSums = int64_t{kAmxRows} * kPanel;
-static_assert(kPanel == 16);
+static_assert(kPanel == 16 && kInt8TileTaskRows % kAmxRows == 0);
 
 // A stretch of a panel.
 template <DType dtype>

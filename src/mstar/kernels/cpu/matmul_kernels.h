@@ -124,6 +124,9 @@ inline int64_t packed_rows(PackedX form, int64_t m) {
   return is_int8_tiles(form) ? (m + 15) / 16 * 16 : m;
 }
 
+// Most rows that one task's range may span in a form of integer tiles.
+inline constexpr int64_t kInt8TileTaskRows = 192;
+
 // Rows x features that one task's range may span with activations in that form.
 inline constexpr int64_t kMatmulScratchFloats = 32 << 10;
 

@@ -24,7 +24,7 @@ struct PackedWeight::Data {
 
   WeightPanels view() const;
 
-  // The form that the kernels want activations of that type in.
+  // The form that the kernels want so many rows of activations of that type in.
   PackedX form_of(DType x, int64_t rows) const;
 };
 

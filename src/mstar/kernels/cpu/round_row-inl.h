@@ -1,4 +1,4 @@
-// Rows of activations as matmul_pack.cc and the tiles' packing read them.
+// Rows of activations as packing reads them, and 32 values of one rounded to int8.
 #pragma once
 
 #include "mstar/kernels/cpu/matmul_kernels.h"

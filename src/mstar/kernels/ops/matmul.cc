@@ -53,7 +53,7 @@ constexpr int64_t kInt8TaskBytes = 1280 << 10;
 int64_t task_rows(PackedX form, int64_t k_padded) {
   if (is_int8_tiles(form)) {
     const int64_t row_bytes = std::max<int64_t>(packed_bytes(form, k_padded), 1);
-    return std::clamp<int64_t>(kInt8TaskBytes / row_bytes / 16 * 16, 32, kTaskRows);
+    return std::clamp<int64_t>(kInt8TaskBytes / row_bytes / 16 * 16, 32, kInt8TileTaskRows);
   }
   return form == PackedX::kBF16Tiles ? kTaskRowsOfTiles : kTaskRows;
 }
