@@ -202,24 +202,29 @@ TEST_P(MatmulTest, ABatchEqualsItsSinglesBitForBit) {
   }
 }
 
-// Products and sums around the least normal number: whether subnormals count must not depend on the
-// number of rows.
+// Whether subnormals count must not depend on the number of rows: products and sums around the
+// least normal number, and factors below it.
 TEST_P(MatmulTest, TinyValuesInABatchToo) {
   std::mt19937 random(25);
-  const auto tiny = [&](const Shape& shape) {
+  const auto with_exponents = [&](const Shape& shape, uint32_t least, uint32_t count) {
     Tensor values = Tensor::empty(shape, DType::kBF16);
     auto* bits = reinterpret_cast<uint16_t*>(values.bytes());
     for (int64_t index = 0; index < values.num_elements(); ++index) {
-      const uint32_t exponent = random() % 8 == 0 ? 0 : 44 + random() % 40;
+      const uint32_t exponent = least + random() % count;
       bits[index] = static_cast<uint16_t>((random() & 0x807fU) | exponent << 7);
     }
     return values;
   };
-  const Tensor x = tiny({20, 192});
-  const PackedWeight packed = PackedWeight::pack(tiny({170, 192}), pool_);
-  const Tensor all = linear(x, packed);
-  for (int64_t rows = 1; rows < 20; ++rows) {
-    EXPECT_TRUE(same_bits(linear(x.slice(0, 0, rows), packed), all.slice(0, 0, rows))) << rows;
+  const std::pair<Tensor, Tensor> cases[] = {
+      {with_exponents({20, 192}, 58, 10), with_exponents({170, 192}, 58, 10)},
+      {with_exponents({20, 192}, 0, 2), with_exponents({170, 192}, 200, 4)},
+      {with_exponents({20, 192}, 200, 4), with_exponents({170, 192}, 0, 2)}};
+  for (const auto& [x, weight] : cases) {
+    const PackedWeight packed = PackedWeight::pack(weight, pool_);
+    const Tensor all = linear(x, packed);
+    for (int64_t rows = 1; rows < 20; ++rows) {
+      EXPECT_TRUE(same_bits(linear(x.slice(0, 0, rows), packed), all.slice(0, 0, rows))) << rows;
+    }
   }
 }
 

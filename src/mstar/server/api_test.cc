@@ -308,7 +308,7 @@ TEST(Server, CancellationReachesEveryChoice) {
 // Each is noticed, whatever thread hears of its bytes first.
 TEST(Server, ManyClientsThatLeaveAreAllNoticed) {
   constexpr int kThreads = 12;
-  constexpr int kLeaves = 30;  // of each
+  constexpr int kLeaves = 80;  // of each
   TestServer server;
   server.set_ready();
   std::vector<std::thread> clients;
